@@ -103,7 +103,7 @@ class Exercise:
     difficulty: int
     """1, 2 or 3, shown as dots."""
     read: tuple[str, ...]
-    """What to read: a lecture part, a `course` name, the id of a claim or a worked numeric."""
+    """What to read: a lecture part, a `course` name, the id of a claim or a worked number."""
     hints: tuple[str, str, str]
     """From where to look to almost the answer; none is a misconception's message."""
     signature: str

@@ -1,4 +1,4 @@
-"""`python -m book [FOLDER] [--only 01a]`: make the book, print where it is."""
+"""`python -m book [FOLDER] [--only 01a]`: build the book, and print where it is."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ NEEDS = ("sphinx", "myst_nb", "pydata_sphinx_theme")
 
 
 def main() -> int:
-    """Make the book; 1 where it cannot be made, with what was wrong on stderr."""
+    """Build the book; return 1 if that fails, with the reason on stderr."""
     reads = argparse.ArgumentParser(prog="python -m book", description=__doc__)
     reads.add_argument("folder", nargs="?", type=Path, default=Path("build/book"))
-    reads.add_argument("--only", action="append", metavar="NOTEBOOK", help="run these alone")
+    reads.add_argument("--only", action="append", metavar="NOTEBOOK", help="run only these")
     given = reads.parse_args()
     if lacking := [name for name in NEEDS if find_spec(name) is None]:
         print(f"book: {', '.join(lacking)} missing. In a clone: make setup", file=sys.stderr)

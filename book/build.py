@@ -1,6 +1,6 @@
-"""From what ran to a folder of pages: `python -m book`.
+"""From the results of all runs to a folder of pages: `python -m book`.
 
-evidence -> Markdown -> Sphinx -> links followed -> put in place, whole or not at all.
+evidence -> Markdown -> Sphinx -> check links -> put in place, completely or not at all.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from course.released import released
 WORK = ROOT / "build" / "book-work"
 SITE = Path(__file__).with_name("site")
 RESTS_ON = ("book", "course", "autograde", "notebooks", "requirements.lock")
-"""What a book is made of; where nothing of it changed, nothing is built."""
+"""What a book is made of; if none of it changed, nothing is built."""
 
 
 class BookError(RuntimeError):
-    """The book cannot be made; the message says of which page and why."""
+    """The book cannot be built; the message names the page and the reason."""
 
 
 def build(
@@ -47,19 +47,19 @@ def build(
     only: Iterable[str] | None = None,
     say: Callable[[str], None] = print,
 ) -> Path:
-    """Make the book.
+    """Build the book.
 
     Args:
-        target: The folder to make; what lies there is replaced once the new book is whole.
-        only: Run these notebooks alone; the others are shown without outputs. None: all.
-        say: Told what is done.
+        target: The output folder; a book in it is replaced once the new one is complete.
+        only: Run only these notebooks; the others are shown without outputs. None: all.
+        say: Called with progress messages.
 
     Returns:
         The first page.
 
     Raises:
         EvidenceError: A cell, a number, a claim or a widget failed.
-        BookError: An id has no home, Sphinx warned, or `target` holds something else than a book.
+        BookError: An id has no home, Sphinx warned, or `target` holds something that is not a book.
         LinkError: A link leads nowhere.
     """
     target = target.absolute()
@@ -70,22 +70,24 @@ def build(
     stamp = digest((*RESTS_ON,)) + ("" if only is None else "-" + "-".join(sorted(only)))
     marker = target / ".made-from"
     if marker.exists() and marker.read_text("utf-8") == stamp:
-        say("nothing has changed since this book was made")
+        say("nothing has changed since this book was built")
         return target / "index.html"
     found = gather(all_jobs(only), say)
-    shutil.rmtree(WORK, ignore_errors=True)  # what an earlier book left would be linked to
+    shutil.rmtree(
+        WORK, ignore_errors=True
+    )  # otherwise leftovers of an earlier book would be linked
     write_all(WORK / "source", Evidence.read(found), about_now())
     say("making pages")
     sphinx(WORK)
     count = check_links(WORK / "html")
-    say(f"{count} links lead somewhere")
+    say(f"{count} links work")
     (WORK / "html" / ".made-from").write_text(stamp, "utf-8")
     put_in_place(WORK / "html", target)
     return target / "index.html"
 
 
 def check_target(target: Path) -> None:
-    """A folder that is not a book is not replaced.
+    """Refuse to replace a folder that is not a book.
 
     Raises:
         BookError: It holds something else, or is a file.
@@ -97,7 +99,7 @@ def check_target(target: Path) -> None:
 
 
 def check_names(only: Iterable[str]) -> list[str]:
-    """Names of notebooks, given whole or by their first letters, e.g. `01a`.
+    """Full names of notebooks that are given by name or by their first letters, e.g. `01a`.
 
     Raises:
         BookError: There is no such notebook.
@@ -106,13 +108,13 @@ def check_names(only: Iterable[str]) -> list[str]:
     for wanted in only:
         found = [name for name in released() if wanted in (name, name.partition("-")[0])]
         if not found:
-            raise BookError(f"No notebook '{wanted}'; there are {', '.join(released())}.")
+            raise BookError(f"No notebook '{wanted}'; the notebooks are {', '.join(released())}.")
         names += found
     return names
 
 
 def about_now() -> dict[str, str]:
-    """Versions, date and commit, as every page shows them."""
+    """Versions, date and commit, as shown on every page."""
     git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
     head = subprocess.run(git, capture_output=True, text=True)
     return {
@@ -130,9 +132,9 @@ def write_all(
 
     Args:
         source: The folder to make.
-        evidence: What was found out.
+        evidence: The results of all jobs.
         about: Versions, date and commit.
-        reference: How the names begin of modules that the reference documents.
+        reference: Prefixes of the modules that the reference documents.
     """
     shutil.copytree(SITE, source, ignore=shutil.ignore_patterns("__pycache__"))
     files = {"about.json": json.dumps(about)}
@@ -146,7 +148,7 @@ def write_all(
 
 
 def leads_to(page: str) -> str:
-    """A page that leads on: any web server then knows `/id/N19` as `/id/N19.html`."""
+    """A redirect page, so that any web server finds `/id/N19.html` under `/id/N19`."""
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Leads on</title>'
         f'<meta http-equiv="refresh" content="0; url={page}"><a href="{page}">{page}</a></html>\n'
@@ -154,7 +156,7 @@ def leads_to(page: str) -> str:
 
 
 def pages(evidence: Evidence, about: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """(file, text) of every page."""
+    """Pairs (file, text) for all pages."""
     import nbformat
 
     shown = {name: Shown.read(name, evidence.notebooks.get(name)) for name in released()}
@@ -173,10 +175,10 @@ def pages(evidence: Evidence, about: dict[str, str]) -> Iterator[tuple[str, str]
 
 
 def sphinx(work: Path) -> None:
-    """Make HTML of the sources in a folder that holds nothing else; any warning fails.
+    """Build HTML from the sources in a folder that holds nothing else; any warning is an error.
 
     Raises:
-        BookError: What Sphinx said.
+        BookError: Sphinx failed; the message is its output.
     """
     words = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-W", "--keep-going"]
     words += ["-j", str(os.cpu_count() or 1), "-d", str(work / "doctrees")]
@@ -188,7 +190,7 @@ def sphinx(work: Path) -> None:
 
 
 def put_in_place(made: Path, target: Path) -> None:
-    """Copy the whole to a folder beside, then exchange the two."""
+    """Copy the book to a folder next to the target, then swap the two."""
     fresh, old = (target.with_name(f".{target.name}-{word}") for word in ("new", "old"))
     for folder in (fresh, old):
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,10 +1,10 @@
-"""What the pages show, run just now: each job in a process of its own, its result kept by content.
+"""What the pages show, freshly run: each job in its own process, its result cached by content.
 
     python -m book.evidence worked - FILE           # one job, as build.py starts it
 
-A job's key is a hash of all that it rests on: the code of `course/` (of a notebook also
-`autograde/` and its source), the lock file, the versions of Python and torch. A job whose key is
-there already is not run again.
+A job's key is a hash of everything it depends on: the code of `course/` (for a notebook also
+`autograde/` and its source), the lock file, the versions of Python and torch. A job with an
+existing result for its key is not run again.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / "build" / "book-evidence"
 MINUTES = 15
-"""After which a job is given up; the slowest took one on 2 cores."""
+"""Time limit of a job in minutes; the slowest took one minute on 2 cores."""
 LAST_LINES = 12
-"""Of what a failed job printed."""
+"""Characters shown of a failed job's output."""
 
 
 class EvidenceError(RuntimeError):
-    """A job failed; the message names it and what it said."""
+    """A job failed; the message names it and gives its output."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,16 @@ class Job:
     kind: str
     """`worked`, `claims`, `museum`, `widget` or `notebook`."""
     name: str = "-"
-    """Which widget or notebook."""
+    """The name of the widget or notebook."""
 
     @property
     def path(self) -> Path:
-        """Where its result is kept."""
+        """The file with its result."""
         return CACHE / f"{self.kind}-{self.name}-{self.key}{SUFFIXES.get(self.kind, '.json')}"
 
     @property
     def key(self) -> str:
-        """Changes with everything that the result rests on."""
+        """A hash that changes with everything the result depends on."""
         rests_on = ["course"]
         if self.kind == "notebook":
             rests_on += ["autograde", f"notebooks/source/{self.name}.py"]
@@ -62,7 +62,7 @@ SUFFIXES = {"notebook": ".ipynb", "widget": ".html"}
 
 @cache
 def digest(places: tuple[str, ...]) -> str:
-    """A hash of files and of all files in folders that code could read, and of the versions."""
+    """A hash of files, of all files in folders that code could read, and of the versions."""
     total = hashlib.sha256(f"{sys.version} {version('torch')}".encode())
     for place in places:
         start = ROOT / place
@@ -76,22 +76,22 @@ def digest(places: tuple[str, ...]) -> str:
 def gather(
     jobs: Iterable[Job], say: Callable[[str], None] = print, at_once: int | None = None
 ) -> dict[Job, Path]:
-    """Run the jobs whose results are not kept yet, several at a time.
+    """Run the jobs that have no cached result, several at a time.
 
     Args:
         jobs: What to run.
-        say: Told of each job that ran, and how many were kept.
-        at_once: Processes; none: one per core.
+        say: Called with each job that ran, and with the number of cached results.
+        at_once: Number of processes; None: one per core.
 
     Returns:
-        Where each result lies.
+        The file of each result.
 
     Raises:
-        EvidenceError: A job failed; those that did not fail are kept.
+        EvidenceError: A job failed; the results of the others are kept.
     """
     found = {job: job.path for job in jobs}
     todo = [job for job, path in found.items() if not path.exists()]
-    say(f"{len(found) - len(todo)} of {len(found)} results are kept from before")
+    say(f"{len(found) - len(todo)} of {len(found)} results are reused")
     CACHE.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(at_once or os.cpu_count() or 1) as pool:
         running = {pool.submit(_run, job): job for job in todo}
@@ -126,7 +126,7 @@ def _python_path() -> str:
 
 
 def _forget(in_use: Iterable[Path]) -> None:
-    """Older results of the same jobs go; those of jobs that were not asked for stay."""
+    """Delete older results of the same jobs; keep those of jobs that were not requested."""
     for path in in_use:
         stem = path.stem.rpartition("-")[0]
         for other in path.parent.glob(f"{stem}-*{path.suffix}"):
@@ -147,7 +147,7 @@ def worked() -> str:
 
 
 def claims() -> str:
-    """Every claim: what was measured, as plain data and as a table."""
+    """Every claim: the measurements, as plain data and as a table."""
     from course.claims.contradictions import contradictions
     from course.claims.registry import compute_all
     from course.claims.show import as_html, finding
@@ -161,7 +161,7 @@ def claims() -> str:
 
 
 def museum() -> str:
-    """Every bug beside the healthy run: its table and both curves."""
+    """Every bug next to the healthy run: its table and both curves."""
     from course.debug.museum import exhibit, ids
 
     shown = {id_: exhibit(id_) for id_ in ids()}
@@ -179,10 +179,10 @@ def widget(name: str) -> str:
 
 
 def notebook(name: str) -> str:
-    """A notebook as students get it, with the outputs of a run with the solutions.
+    """A notebook as students get it, with the outputs of a run that used the solutions.
 
     Raises:
-        EvidenceError: A cell fails, writes to stderr, or does not earn its points.
+        EvidenceError: A cell fails, writes to stderr, or does not get its points.
     """
     import nbformat
 
@@ -202,7 +202,7 @@ def notebook(name: str) -> str:
 
 
 def main(kind: str, name: str, target: str) -> None:
-    """Run one job and keep its result, whole or not at all."""
+    """Run one job and save its result, completely or not at all."""
     job = {"worked": worked, "claims": claims, "museum": museum}.get(kind)
     text = job() if job else {"widget": widget, "notebook": notebook}[kind](name)
     partial = Path(f"{target}.{os.getpid()}")
@@ -211,7 +211,7 @@ def main(kind: str, name: str, target: str) -> None:
 
 
 def all_jobs(only: Iterable[str] | None = None) -> Iterator[Job]:
-    """Everything that a whole book needs, what takes longest first.
+    """All jobs for a complete book, the slowest first.
 
     Args:
         only: Names of the notebooks to run; None: all of them.

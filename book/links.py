@@ -1,4 +1,4 @@
-"""Every internal link of the made pages, followed: to a file that is there, and to an id in it."""
+"""Check every internal link of the built pages: the file must exist, and the id in it."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from urllib.parse import unquote, urlsplit
 LINK = re.compile(r"""<(?:a|img|link|script|iframe)\b[^>]*?\s(?:href|src)=(["'])(.*?)\1""", re.S)
 ADDRESS = re.compile(r"""\s(?:id|name)=(["'])(.*?)\1""")
 SHOWN = 20
-"""Broken links that the message names."""
+"""The most broken links that the message names."""
 
 
 class LinkError(RuntimeError):
-    """A link leads nowhere; the message names the page and the link."""
+    """A link is broken; the message names the page and the link."""
 
 
 def check_links(folder: Path) -> int:
-    """Follow every link of every page that does not leave the folder.
+    """Check every link of every page that does not leave the folder.
 
     Returns:
-        How many there are.
+        The number of links.
 
     Raises:
-        LinkError: One leads to no file, or to an address that its page has not.
+        LinkError: A link leads to no file, or to an address that its page does not have.
     """
     count, broken = 0, []
     for page in sorted(folder.rglob("*.html")):
@@ -39,7 +39,7 @@ def check_links(folder: Path) -> int:
                 broken.append(f"{page.relative_to(folder)}: {target}")
     if broken:
         more = f"\nand {len(broken) - SHOWN} more" if len(broken) > SHOWN else ""
-        raise LinkError(f"{len(broken)} links lead nowhere:\n" + "\n".join(broken[:SHOWN]) + more)
+        raise LinkError(f"{len(broken)} links are broken:\n" + "\n".join(broken[:SHOWN]) + more)
     return count
 
 

@@ -22,17 +22,17 @@ class Part:
     title: str
     says: str
     places: tuple[str, ...]
-    """How places of the sources begin that belong here."""
+    """Prefixes of the places in the sources that belong here."""
     notebook: str
-    """Its name; empty where it is not there yet."""
+    """Its name; empty if it does not exist yet."""
 
     @property
     def number(self) -> str:
-        """As students say it: `3c`, and `5` for `05`."""
+        """The number as students say it: `3c`, and `5` for `05`."""
         return self.key.lstrip("0")
 
     def claims(self, place: tuple[str, str]) -> bool:
-        """Does this place of a source belong to the part?"""
+        """Whether this place of a source belongs to the part."""
         return f"{place[0]} {place[1]};".startswith(self.places)
 
 
@@ -49,7 +49,7 @@ def parts(path: Path = TOML) -> tuple[Part, ...]:
 
 @cache
 def parts_of(id_: str) -> tuple[Part, ...]:
-    """The parts whose notebook or exercises name an id; else those that claim its place."""
+    """The parts whose notebook or exercises mention an id; otherwise those that claim its place."""
     keys = {
         home.name.partition("-")[0].partition(".")[0]
         for home in homes()[id_]

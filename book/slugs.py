@@ -1,4 +1,4 @@
-"""Headings and their addresses: the same in notebooks, on parts' pages and on exercises' pages."""
+"""Headings and their addresses, the same in notebooks and on the pages of parts and exercises."""
 
 import re
 

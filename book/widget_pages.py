@@ -1,4 +1,4 @@
-"""A widget's page inside a page of the book: it takes the book's theme and says how high it is."""
+"""A widget's page inside a page of the book: it follows the book's theme and reports its height."""
 
 TALK = """<script>
 addEventListener("message", (event) => {
@@ -14,7 +14,7 @@ if (parent !== window) {
 
 
 def framed(page: str) -> str:
-    """The page, able to talk with the one that it stands in; alone it is what it was."""
+    """The page, able to communicate with the page around it; on its own it is unchanged."""
     head, body, tail = page.rpartition("</body>")
     assert body, "an exported page ends with </body>"
     return head + TALK + tail

@@ -1,4 +1,4 @@
-"""The `course` command: the lecture's numbers and claims, tried; and the runs on disk.
+"""The `course` command: the lecture's numbers and claims, recomputed and tested; runs on disk.
 
 Nothing heavy is imported before it is needed: `course worked --list` answers without torch.
 """
@@ -23,28 +23,31 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__.split
 
 @app.callback()
 def course() -> None:
-    """Every number of the lecture recomputed, every claim tried, every run compared."""
+    """Recompute every number of the lecture, test every claim, compare recorded runs."""
 
 
 @app.command()
 def worked(
     id: Annotated[
-        str | None, typer.Argument(help="A ledger id, as N19. None: all of them.")
+        str | None, typer.Argument(help="A ledger id, e.g. N19. None: all of them.")
     ] = None,
     list_: Annotated[
-        bool, typer.Option("--list", help="Ids and titles only, computes nothing.")
+        bool, typer.Option("--list", help="Only ids and titles; computes nothing.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Plain JSON on standard output.")] = False,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="The table of all as Markdown.")
+        bool, typer.Option("--markdown", help="The table of all numbers as Markdown.")
     ] = False,
-    html: Annotated[Path | None, typer.Option(help="Write one offline page as well.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Also write one offline page to this file.")
+    ] = None,
     device: Annotated[str, typer.Option(help="Where torch computes: cpu or cuda.")] = "cpu",
     seed: Annotated[
-        int | None, typer.Option(help="For the rows that draw at random; none: their own.")
+        int | None,
+        typer.Option(help="Seed for the rows that draw random numbers. None: their own seeds."),
     ] = None,
 ) -> None:
-    """Recompute the lecture's worked numbers. Exit 1: one of ours differs, unexplained."""
+    """Recompute the lecture's worked numbers. Exit code 1: an unexplained difference."""
     from course.worked import registry
 
     one_way_to_show(id, "worked", list_=list_, json=as_json and not list_, markdown=markdown)
@@ -73,26 +76,35 @@ def worked(
 @app.command()
 def claims(
     id: Annotated[
-        str | None, typer.Argument(help="A claim, as F26, or a contradiction, as K17.")
+        str | None,
+        typer.Argument(help="A claim, e.g. F26, or a contradiction, e.g. K17. None: all claims."),
     ] = None,
     list_: Annotated[
-        bool, typer.Option("--list", help="Ids and titles only, tries nothing.")
+        bool, typer.Option("--list", help="Only ids and titles; tests nothing.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Plain JSON on standard output.")] = False,
-    html: Annotated[Path | None, typer.Option(help="Write one offline page as well.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Also write one offline page to this file.")
+    ] = None,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="The verdicts on record as Markdown.")
     ] = False,
     verdict: Annotated[
-        str | None, typer.Option(help="Only this verdict on record, e.g. 'does not hold'.")
+        str | None,
+        typer.Option(help="Only claims with this verdict on record, e.g. 'does not hold'."),
     ] = None,
     part: Annotated[
-        str | None, typer.Option(help="Only from there, e.g. 'lecture' or 'chapter c5'.")
+        str | None,
+        typer.Option(
+            help="Only claims from this part of the sources, e.g. 'lecture' or 'chapter c5'."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of every experiment.")] = 0,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; none: as each needs.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda. None: whatever each claim needs.")
+    ] = None,
 ) -> None:
-    """Try what the lecture asserts. Exit 1: a verdict is not the one on record."""
+    """Test what the lecture asserts. Exit code 1: a verdict differs from the one on record."""
     from course.claims.command import run_command
     from course.claims.page import markdown_record
 
@@ -117,7 +129,7 @@ def ledger(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Plain JSON on standard output.")] = False,
 ) -> None:
-    """Say what an id of the sources stands for, where they have it, and where it lives here."""
+    """Show what an id stands for, where the sources have it, and where it is covered here."""
     from course.ledger.show import answer
 
     print(answer(id, only_missing=missing, as_json=as_json))
@@ -126,9 +138,9 @@ def ledger(
 @app.command()
 def museum(
     bug: Annotated[
-        str | None, typer.Argument(help="An exhibit, as B08. None: all of them.")
+        str | None, typer.Argument(help="An exhibit, e.g. B08. None: all of them.")
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw both runs into this file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Plot both runs to this file.")] = None,
 ) -> None:
     """Show a bug next to the healthy run: symptom, evidence, diagnosis, fix."""
     from course.debug.museum_cli import museum as show
@@ -140,7 +152,7 @@ def museum(
 def widgets(
     as_json: Annotated[bool, typer.Option("--json", help="Plain JSON on standard output.")] = False,
 ) -> None:
-    """List the interactive views in the lecture's order: id, what it shows, where it is from."""
+    """List the interactive widgets in the lecture's order: id, what it shows, and its source."""
     from course.widgets import catalogue
 
     entries = catalogue().values()
@@ -170,11 +182,11 @@ def runs(context: typer.Context) -> None:
 
 @app.command()
 def curves(
-    run_dir: Annotated[Path, typer.Argument(help="A run directory, as runs/digits.")],
+    run_dir: Annotated[Path, typer.Argument(help="A run directory, e.g. runs/digits.")],
     as_json: Annotated[bool, typer.Option("--json", help="Plain JSON on standard output.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw the curves into this file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Plot the curves to this file.")] = None,
 ) -> None:
-    """Say whether a recorded run underfits, overfits, diverged or has come to rest; what to try."""
+    """Say whether a recorded run underfits, overfits or diverged, and what to try next."""
     from course.analysis.curves_cli import show
 
     print(show(run_dir, as_json=as_json, plot=plot))
@@ -183,16 +195,20 @@ def curves(
 @app.command()
 def lab(
     folder: Annotated[
-        Path | None, typer.Argument(help="Yours; made if need be. None: deep-training, at home.")
+        Path | None,
+        typer.Argument(
+            help="Your folder; created if it does not exist. None: "
+            "deep-training in your home folder."
+        ),
     ] = None,
     browser: Annotated[
         bool, typer.Option(help="Open a browser, or only print the address.")
     ] = True,
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Of the server; none: a free one.")
+        int | None, typer.Option(min=1, max=65535, help="Port of the server. None: a free one.")
     ] = None,
 ) -> None:
-    """Open JupyterLab on your own copies of the notebooks. What you wrote is never overwritten."""
+    """Open JupyterLab on your own copies of the notebooks. Your work is never overwritten."""
     from course.desk import lay_out, open_lab
 
     folder = (folder or Path.home() / "deep-training").expanduser()
@@ -203,19 +219,22 @@ def lab(
 @app.command()
 def book(
     folder: Annotated[
-        Path | None, typer.Argument(help="Where to; a book there is replaced. None: build/book.")
+        Path | None,
+        typer.Argument(help="Output folder; a book there is replaced. None: build/book."),
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="Run this notebook alone, e.g. 03a; may be repeated.")
+        list[str] | None, typer.Option(help="Run only this notebook, e.g. 03a; may be repeated.")
     ] = None,
 ) -> None:
-    """Make the book: the whole course as pages that need no network and no kernel."""
+    """Build the book: the whole course as pages that need neither network nor kernel."""
     import os
     import subprocess
 
     clone = Path(__file__).resolve().parents[1]
     if not (clone / "book" / "__main__.py").is_file():
-        raise ValueError("the book is made in a clone of the repository; this is an installation.")
+        raise ValueError(
+            "the book can only be built in a clone of the repository; this is an installation."
+        )
     words = [sys.executable, "-m", "book", str((folder or Path("build/book")).absolute())]
     words += [word for name in only or () for word in ("--only", name)]
     path = os.pathsep.join(filter(None, (str(clone), os.environ.get("PYTHONPATH", ""))))
@@ -224,19 +243,21 @@ def book(
 
 
 def one_way_to_show(id: str | None, command: str, *, markdown: bool, **ways: bool) -> None:
-    """Refuse options that would silently win over each other.
+    """Refuse options that would silently override each other.
 
     Raises:
-        ValueError: Two ways of showing at once, or a table of all where one id was named.
+        ValueError: Two output formats at once, or a table of all when one id was given.
     """
     asked = [f"--{way.rstrip('_')}" for way, wanted in ways.items() if wanted]
     asked += ["--markdown"] if markdown else []
     if len(asked) > 1:
-        raise ValueError(f"{' and '.join(asked)}: one at a time, as course {command} {asked[0]}.")
+        raise ValueError(
+            f"{' and '.join(asked)}: use one at a time, e.g. course {command} {asked[0]}."
+        )
     if id is not None and (markdown or ways["list_"]):
         raise ValueError(
-            f"{asked[0]} shows all of them, and {id} is one. For all: course {command} "
-            f"{asked[0]}, for the one: course {command} {id}."
+            f"{asked[0]} shows all of them, but {id} is only one. For all: course {command} "
+            f"{asked[0]}; for this one: course {command} {id}."
         )
 
 
@@ -249,7 +270,7 @@ def print_titles(entries: Iterable[Entry], *, as_json: bool) -> None:
 
 
 def print_numbers(found: Sequence[Worked], *, alone: bool, as_json: bool, markdown: bool) -> None:
-    """Worked numbers as they were asked for; `alone` if one was."""
+    """Print worked numbers in the requested format; `alone` if only one was requested."""
     if as_json:
         document = [numeric.to_json() for numeric in found]
         print(json.dumps(document[0] if alone else document, indent=2, ensure_ascii=False))
@@ -264,7 +285,7 @@ def print_numbers(found: Sequence[Worked], *, alone: bool, as_json: bool, markdo
 
 
 def print_overview(found: list) -> None:
-    """The table of all numerics, then a line that counts the verdicts."""
+    """Print the table of all worked numbers, then a line that counts the verdicts."""
     from collections import Counter
 
     from rich.console import Console
@@ -274,16 +295,16 @@ def print_overview(found: list) -> None:
     Console(width=None if sys.stdout.isatty() else 140).print(overview(found))
     counts = Counter(numeric.verdict for numeric in found)
     print(
-        f"{len(found)} worked numerics: "
+        f"{len(found)} worked numbers: "
         + ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
     )
 
 
 def use_device(device: str) -> None:
-    """Make `device` torch's default, so that every example is computed there.
+    """Make `device` torch's default, so that every example is computed on it.
 
     Raises:
-        ValueError: This torch cannot compute there.
+        ValueError: This torch cannot compute on `device`.
     """
     if device == "cpu":
         return
@@ -295,7 +316,7 @@ def use_device(device: str) -> None:
 
 
 def main() -> None:
-    """Entry point: a user's fault is one line on stderr and exit code 2."""
+    """Entry point: a user's error is one line on stderr and exit code 2."""
     try:
         app()
     except (UnknownIdError, ValueError, OSError) as fault:

@@ -1,18 +1,18 @@
-"""The learning-rate range test: try every rate once, from far too small to far too large.
+"""The learning-rate range test: try each rate once, from far too small to far too large.
 
     curve = lr_find(model, criterion, optimizer, train_loader)
     curve.suggestion            # the rate, the rule that chose it, and why
     curve.plot()
 
-Five steps, as in the lecture: 1 remember everything; 2 start tiny; 3 after each update multiply the
+Five steps, as in the lecture: 1 save everything; 2 start tiny; 3 after each update multiply the
 rate by the same factor; 4 stop when the loss explodes; 5 read the rate off the smoothed curve and
-give everything back as it was.
+restore everything.
 
-The lecture's rule, a decade before the lowest loss, lands within half a decade of the best rate.
-So the default goes on from there: it trains for a while with some rates around it, judged on
-`val_loader` where there is one, and takes the lowest of those that train as well as any. Sweep and
-trials together make at most 300 updates. `rule="decade", sweeps=1, hold=1` is the lecture's test
-alone.
+The lecture's rule, a decade below the rate of the lowest loss, lands within half a decade of the
+best rate. So the default continues from there: it trains for a while with a few rates around it,
+judges them on `val_loader` if there is one, and takes the lowest rate that trains as well as any.
+Sweep and trials together make at most 300 updates. `rule="decade", sweeps=1, hold=1` is the
+lecture's test alone.
 
 Source: Lecture 3, "The learning-rate finder"; Smith 2017 (arXiv:1506.01186); ledger C26, S18, N22.
 """
@@ -49,19 +49,19 @@ from course.tables import Markup, html_table
 RULES = ("trials", "decade", "halfway", "steepest", "valley")
 DECADE = 10.0
 DOWN = 0.65
-"""Share of the fall after which the rule `halfway` takes the rate."""
+"""The rule `halfway` takes the rate at which this share of the fall is done."""
 TRIALS = tuple(10 ** (half / 2) for half in range(-1, 4))
 """Rates that the rule `trials` tries, in units of what the rule `decade` suggests."""
 MOST_UPDATES = 300
-"""What the default may cost: a plain range test's hundred, and twice as much to try rates out."""
+"""Updates that the default may cost: a plain range test's hundred, and twice as many for trials."""
 ALIKE = 0.3
-"""Losses so much above the lowest, as a share of it, count as equally low."""
+"""Losses at most this much above the lowest, as a share of it, count as equally low."""
 ONE_CYCLE_PEAK = 1.9
 """Peak of a one-cycle schedule over its mean (cosine, from peak / 25 up at 30 % and down to 0)."""
 
 
 class LRFinderError(EngineError):
-    """The range test cannot be made; the message says what to change."""
+    """The range test cannot be run; the message says what to change."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Suggestion:
     """A learning rate, the rule that chose it, and the reason in a sentence."""
 
     lr: float | None
-    """None where the curve gives no ground for any."""
+    """None if the curve does not support any rate."""
     rule: str
     reason: str
 
@@ -80,89 +80,91 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class LRCurve:
-    """Losses over learning rates, and what can be read off them."""
+    """Losses over learning rates, and the suggestions that follow from them."""
 
     lrs: tuple[float, ...]
-    """Rates tried, ascending. With several parameter groups: the largest of them."""
+    """Rates tried, ascending. With several parameter groups, the largest of their rates."""
     losses: tuple[float, ...]
-    """Mean loss right after the updates made with that rate, on the windows that follow or on all
-    of `val_loader`; of several sweeps the median."""
+    """Mean loss right after the updates with each rate, on the windows that follow or on all of
+    `val_loader`; the median if there are several sweeps."""
     start_loss: float
-    """Before the first update."""
+    """The loss before the first update."""
     smoothing: float
-    """Weight of the past in the running mean; 0 leaves the losses as they are."""
+    """Weight of the past in the running mean; 0 leaves the losses unchanged."""
     diverge_at: float
     stopped: str
     """Why the sweep ended: `end`, `diverged` or `non-finite`."""
     rule: str = "decade"
     """Which rule `suggestion` uses."""
     peak: float = 1.0
-    """By how much the top of an attached schedule may lie above a constant rate."""
+    """Factor by which the peak of an attached schedule may exceed a constant rate."""
     notes: tuple[str, ...] = ()
-    """What was done on the way that one should know."""
+    """Remarks on how the test was run."""
     trials: tuple[tuple[float, float], ...] = ()
-    """Rates that were trained with for a while, ascending, and the loss each led to (inf: lost)."""
+    """Rates of the trials, ascending, and the loss that each led to (inf if it diverged)."""
 
     @property
     def smoothed(self) -> list[float]:
-        """Exponential running mean, corrected for its start (as Adam's moments, N30)."""
+        """Exponential running mean, with bias correction (like Adam's moments, N30)."""
         return running_mean(self.losses, self.smoothing)
 
     @property
     def suggestion(self) -> Suggestion:
-        """The suggestion of the curve's own rule; its `lr` is None where there is no ground."""
+        """The suggestion of the curve's own rule; its `lr` is None if the curve supports none."""
         return self.suggest(self.rule)
 
     def suggest(self, rule: str) -> Suggestion:
-        """The suggestion of one of the rules.
+        """The suggestion of a given rule.
 
         Args:
             rule: `decade`: a tenth of the rate at the lowest smoothed loss (the lecture's).
                 `steepest`: where the smoothed loss falls fastest per decade. `valley`: two thirds
-                down the longest descent. `halfway` (ours): where 65 % of the fall are done.
-                `trials` (ours): the lowest rate that trains as well as any, where rates were tried.
+                down the longest descent. `halfway` (ours): where 65 % of the fall is done. `trials`
+                (ours): the lowest rate that trains as well as any, if rates were tried out.
 
         Raises:
-            ValueError: Another rule, or `trials` where there were none.
+            ValueError: The rule is unknown, or it is `trials` but there were none.
         """
         if rule not in RULES:
             raise ValueError(f"rule = {rule!r}: expected one of {', '.join(RULES)}.")
         if rule == "trials" and self.rule != "trials":
-            raise ValueError("rule = 'trials': no rate was tried out. Call lr_find(rule='trials').")
+            raise ValueError(
+                "rule = 'trials': no rates were tried out. Call lr_find(rule='trials')."
+            )
         if reason := self._no_ground():
             return Suggestion(None, rule, reason)
         return _RULE[rule](self)
 
     def _no_ground(self) -> str:
-        """Why nothing can be suggested; empty where the curve descends."""
+        """Why nothing can be suggested; empty if the curve descends."""
         if len(self.losses) < 5:
             return (
-                f"only {len(self.losses)} finite losses: the run was lost at lr = "
-                f"{self.lrs[-1]:.1e}. Start lower, and look at data and loss first."
+                f"only {len(self.losses)} finite losses: the run diverged at lr = "
+                f"{self.lrs[-1]:.1e}. Start lower, and check data and loss first."
                 if self.lrs
-                else "the very first loss is inf or nan: look at data and loss first."
+                else "the very first loss is inf or nan: check data and loss first."
             )
         smoothed = self.smoothed
         lowest = min(smoothed)
         before = smoothed[: smoothed.index(lowest) + 1]
         spread = _noise(self.losses)
         fall = max(before) - lowest
-        # Between the highest and the lowest of a hundred values of pure noise lie five deviations.
+        # The highest and the lowest of a hundred values of pure noise are five deviations apart.
         noise = 5 * spread * math.sqrt((1 - self.smoothing) / (1 + self.smoothing))
         if fall <= max(noise, 0.02 * abs(max(before))):
             return (
                 f"the loss never falls by more than its noise ({max(before):.4g} to {lowest:.4g}): "
-                "is the optimizer holding the model's parameters, and is the range wide enough?"
+                "does the optimizer hold the model's parameters, and is the range wide enough?"
             )
         return ""
 
     @property
     def _rules(self) -> list[str]:
-        """Those that this curve can answer."""
+        """The rules that this curve can answer."""
         return [rule for rule in RULES if rule != "trials" or self.rule == "trials"]
 
     def plot(self) -> Any:
-        """Figure with minimum, steepest zone, suggestion and divergence marked."""
+        """A Figure with minimum, steepest zone, suggestion and divergence marked."""
         from course.plots.lr import plot_lr_curve
 
         return plot_lr_curve(self)
@@ -219,47 +221,47 @@ def lr_find(
     progress: bool | str = "auto",
     device: torch.device | str | None = None,
 ) -> LRCurve:
-    """Sweep the learning rate from `start` to `end` in equal ratios, one update at each.
+    """Sweep the learning rate from `start` to `end` in equal ratios, with one update at each.
 
     Model, gradients, modes, optimizer (state and rates), scheduler, loader order and all random
-    numbers are given back bit for bit, also after an exception or Ctrl-C.
+    number generators are restored bit for bit, even after an exception or Ctrl-C.
 
     Args:
         model: Trained in train mode during the sweep.
         criterion: Mean- or sum-reduced loss of outputs and targets.
-        optimizer: Any whose step needs no closure. Its groups keep the ratios of their rates; where
-            a schedule drives them, of the rates that it started from.
-        loader: Pairs of inputs [B, ...] and targets, or what `loss_of` takes; begun again whenever
-            it ends.
-        loss_of: In place of `criterion`: a function of (model, batch) that gives a `Loss`.
+        optimizer: Any optimizer whose step needs no closure. Its groups keep the ratios of their
+        rates; under a schedule, the ratios of the rates that it started from.
+        loader: Pairs of inputs [B, ...] and targets, or whatever `loss_of` takes; restarted
+        whenever it ends.
+        loss_of: In place of `criterion`: a function of (model, batch) that returns a `Loss`.
         start: First rate.
-        end: Last rate; the sweep usually diverges before.
+        end: Last rate; the sweep usually diverges earlier.
         steps: Updates between the two.
-        val_loader: Judge by its loss. Under `trials` each trial is, at its end; the sweep reads the
-            training loss. Under the other rules each rate of the sweep is, which is smoother and
-            `steps` times as dear.
-        accum_steps: Micro-batches an update.
+        val_loader: Judge rates by the loss on this loader. Under `trials`, each trial is judged at
+        its end, while the sweep reads the training loss. Under the other rules, each rate of the
+        sweep is judged, which is smoother but `steps` times as expensive.
+        accum_steps: Micro-batches per update.
         precision: `fp32`, `bf16` or `fp16`.
-        sweeps: How often the range is swept, each time from the same weights on other batches; the
-            median of them makes one lucky batch harmless. By default once under `trials`, three
-            times under the other rules.
+        sweeps: How often the range is swept, each time from the same weights but on other batches;
+        taking the median makes one lucky batch harmless. By default once under `trials`, three
+        times under the other rules.
         hold: Updates at each rate; by default one under `trials`, two under the other rules.
             `sweeps=1, hold=1` is the plain range test.
         smoothing: Weight of the past in the running mean, 0 <= smoothing < 1.
         diverge_at: Stop when the smoothed loss is this many times its lowest, counted above zero.
-        rule: Which rule `suggestion` uses. `trials` trains with some rates around the lecture's,
-            from the same weights on the same batches; the others only read the curve.
-        trial_steps: Updates of each trial; by default what is left of 300 in equal parts.
-        progress: Whether to say first what the search will cost at most; `"auto"` where a terminal
-            or a notebook shows it.
+        rule: Which rule `suggestion` uses. `trials` trains with a few rates around the lecture's,
+        from the same weights on the same batches; the others only read the curve.
+        trial_steps: Updates of each trial; by default an equal part of what is left of 300.
+        progress: Whether to print the maximum cost of the search first; `"auto"`: if a terminal or
+        a notebook shows it.
         device: Where to compute; the model's by default.
 
     Returns:
-        The curve as far as it came; a loss of inf or nan ends it and is not in it.
+        The curve as far as it got; a loss of inf or nan ends it and is left out.
 
     Raises:
-        LRFinderError: `start >= end`, fewer than 2 steps, a loader without a batch or one that is
-            used up by reading, an optimizer that needs a closure, no weight that could move.
+        LRFinderError: `start >= end`, fewer than 2 steps, a loader that is empty or can be read
+        only once, an optimizer that needs a closure, or no trainable weight.
 
     Source: Lecture 3, "The learning-rate finder"; ledger C26, N22.
     """
@@ -308,7 +310,7 @@ def lr_find(
 def budget(
     loader: Any, steps: int, sweeps: int, hold: int, rule: str, trial_steps: int, accum_steps: int
 ) -> str:
-    """What a search will cost at most, in a sentence."""
+    """The maximum cost of a search, in a sentence."""
     swept = sweeps * hold * (steps + 1)
     tried = len(TRIALS) * trial_steps if rule == "trials" else 0
     length = length_of(loader)
@@ -318,12 +320,12 @@ def budget(
     return (
         f"lr_find: at most {swept + tried} updates ({swept} to sweep the range"
         + (f", {len(TRIALS)} x {trial_steps} to try rates out" if tried else "")
-        + f"){passes}; everything is put back."
+        + f"){passes}; everything is restored afterwards."
     )
 
 
 def _around(centre: float, start: float, end: float) -> list[float]:
-    """Rates to try out, none beyond what was swept; the centre in any case."""
+    """Rates to try out, none beyond what was swept, but always the centre."""
     rates = (centre * factor for factor in TRIALS)
     return [lr for lr in rates if start <= lr <= end] or [centre]
 
@@ -373,10 +375,10 @@ class _Sweep:
     ) -> _RangeTest:
         """Losses by rate, as far as it goes.
 
-        The loss with which an update begins is the one that the updates before it have led to: so
-        each rate's losses are read while the next rate takes its steps.
+        The loss at the start of an update is the result of the updates before it, so the losses of
+        each rate are read while the next rate takes its steps.
         """
-        precision = Precision(self.precision, self.device)  # a scaler of its own
+        precision = Precision(self.precision, self.device)  # its own scaler
         judged = judged and self.val_loader is not None
         losses: list[float] = []
         train_mode_(self.model)
@@ -436,15 +438,16 @@ class _Sweep:
 
 
 def _own_rate(group: dict[str, Any]) -> float:
-    """The rate that the author gave a group: a schedule has put it aside before its first factor.
+    """The rate that the author gave a group: a schedule stores it before it applies its first
+    factor.
 
-    Under a warm-up every rate now in force may be 0, and the ratio of the groups with it.
+    During a warm-up all current rates may be 0, so their ratios would be lost.
     """
     return float(group.get("initial_lr", group["lr"]))
 
 
 class _Windows:
-    """Windows of micro-batches without end: the loader is begun again whenever it is through."""
+    """Endless windows of micro-batches: the loader is restarted whenever it ends."""
 
     def __init__(self, loader: Iterable[Batch], accum_steps: int) -> None:
         self.loader, self.accum_steps = loader, accum_steps
@@ -464,12 +467,12 @@ class _Windows:
             passes += 1
             if not count:
                 raise LRFinderError(
-                    "the loader gave no batch. Is the data set empty, or smaller than batch_size "
+                    "the loader yields no batch. Is the data set empty, or smaller than batch_size "
                     "with drop_last=True?"
                 )
             if count == 1 and passes == 1:
                 self.notes.append(
-                    "The loader holds one batch, which was used for every update: the curve tells "
+                    "The loader holds one batch, which was used for every update: the curve shows "
                     "how fast it is memorised."
                 )
 
@@ -482,7 +485,7 @@ def _joined(
     rule: str,
     sweep: _Sweep,
 ) -> LRCurve:
-    """The median of the sweeps, as far as more than half of them came."""
+    """The median of the sweeps, up to where more than half of them got."""
     lengths = sorted(len(run.losses) for run in runs)
     length = lengths[(len(lengths) - 1) // 2]
     losses = [median([run.losses[i] for run in runs if i < len(run.losses)]) for i in range(length)]
@@ -491,12 +494,13 @@ def _joined(
     if sweep.no_ratios and len(sweep.shares) > 1:
         notes.append(
             f"All {len(sweep.shares)} parameter groups have lr = 0, so one rate was swept for all. "
-            "For ratios of your own, give the groups rates above 0 before the schedule is made."
+            "To set your own ratios, give the groups rates above 0 before you create the "
+            "schedule."
         )
     if sweep.peak > 1:
         notes.append(
             f"A one-cycle schedule is attached: its peak may be {sweep.peak:g} times a constant "
-            "rate, since its mean is that much lower."
+            "rate, since its mean is lower by that factor."
         )
     return LRCurve(
         tuple(rates[:length]), tuple(losses), median([run.start_loss for run in runs]), smoothing,
@@ -505,7 +509,7 @@ def _joined(
 
 
 def running_mean(values: Sequence[float], smoothing: float) -> list[float]:
-    """Exponential running mean divided by the weight it has gathered so far.
+    """Exponential running mean, divided by the sum of its weights so far.
 
     >>> running_mean([2.0, 2.0, 2.0], 0.9)
     [2.0, 2.0, 2.0]
@@ -521,13 +525,13 @@ def running_mean(values: Sequence[float], smoothing: float) -> list[float]:
 def _exploded(
     losses: Sequence[float], start_loss: float, smoothing: float, diverge_at: float
 ) -> bool:
-    """Far above the lowest, and above where it began: a loss near 0 may jump."""
+    """Far above the lowest loss, and above the first: a loss near 0 may jump."""
     means = running_mean(losses, smoothing)
     return means[-1] > max(diverge_at * min(means), start_loss)
 
 
 def _noise(losses: Sequence[float]) -> float:
-    """Standard deviation of the loss from window to window, trend taken out."""
+    """Standard deviation of the loss from window to window, with the trend removed."""
     steps = sorted(abs(b - a) for a, b in pairwise(losses))
     return steps[len(steps) // 2] / (0.6745 * math.sqrt(2)) if steps else 0.0
 
@@ -538,7 +542,8 @@ def _decade(curve: LRCurve) -> Suggestion:
     return Suggestion(
         curve.lrs[lowest] / DECADE * curve.peak, "decade",
         f"a tenth of {curve.lrs[lowest]:.1e}, where the smoothed loss is lowest "
-        f"({smoothed[lowest]:.3g})" + (f"; times {curve.peak:g} as a peak." if curve.peak > 1
+        f"({smoothed[lowest]:.3g})" + (f"; multiplied by {curve.peak:g} for a "
+                                       "peak." if curve.peak > 1
                                        else "."),
     )  # fmt: skip
 
@@ -556,7 +561,7 @@ def _steepest(curve: LRCurve) -> Suggestion:
     at = min(slopes, key=slopes.__getitem__)
     return Suggestion(
         curve.lrs[at], "steepest",
-        f"here the smoothed loss falls fastest, by {-slopes[at]:.3g} per decade.",
+        f"the smoothed loss falls fastest here, by {-slopes[at]:.3g} per decade.",
     )  # fmt: skip
 
 
@@ -578,9 +583,9 @@ def _valley(curve: LRCurve) -> Suggestion:
 
 
 def _halfway(curve: LRCurve) -> Suggestion:
-    """The rate at which most of the fall is done: before it little is learned, behind it the edge.
+    """The rate at which most of the fall is done: below it little is learned, above it is the edge.
 
-    It reads the whole descent and not one lowest point, which noise moves by half a decade.
+    It uses the whole descent, not just the lowest point, which noise can move by half a decade.
     """
     smoothed = curve.smoothed
     lowest = smoothed.index(min(smoothed))
@@ -589,21 +594,22 @@ def _halfway(curve: LRCurve) -> Suggestion:
     at = max((i for i in range(lowest + 1) if smoothed[i] >= level), default=0)
     return Suggestion(
         curve.lrs[at] * curve.peak, "halfway",
-        f"{DOWN:.0%} of the fall, from {first:.3g} to {smoothed[lowest]:.3g}, is done at "
-        f"{curve.lrs[at]:.1e}" + (f"; times {curve.peak:g} as a peak." if curve.peak > 1 else "."),
+        f"{DOWN:.0%} of the fall from {first:.3g} to {smoothed[lowest]:.3g} is done at "
+        f"{curve.lrs[at]:.1e}" + (f"; multiplied by {curve.peak:g} for a "
+                                  "peak." if curve.peak > 1 else "."),
     )  # fmt: skip
 
 
 def _trials(curve: LRCurve) -> Suggestion:
-    """The lowest rate that trains as well as any, or nearly: what is gained above it is luck."""
+    """The lowest rate that trains (nearly) as well as any: any gain above it is luck."""
     lowest = min(loss for _, loss in curve.trials)
     if not math.isfinite(lowest):
-        return Suggestion(None, "trials", "every trial was lost: look at data and loss first.")
+        return Suggestion(None, "trials", "every trial diverged: check data and loss first.")
     if len(curve.trials) > 1 and len({loss for _, loss in curve.trials}) == 1:
         return Suggestion(
             None, "trials",
             f"the loss never falls: all {len(curve.trials)} trials end at the same {lowest:.4g}. "
-            "Is the optimizer holding the model's parameters?",
+            "Does the optimizer hold the model's parameters?",
         )  # fmt: skip
     level = lowest + max(ALIKE * lowest, 0.005 * (curve.start_loss - lowest))
     lr, loss = next((lr, loss) for lr, loss in curve.trials if loss <= level)
@@ -611,7 +617,7 @@ def _trials(curve: LRCurve) -> Suggestion:
         lr * curve.peak, "trials",
         f"of {len(curve.trials)} rates tried out, {lr:.1e} is the lowest that trains as well as "
         f"any (loss {loss:.3g}, lowest {lowest:.3g})"
-        + (f"; times {curve.peak:g} as a peak." if curve.peak > 1 else "."),
+        + (f"; multiplied by {curve.peak:g} for a peak." if curve.peak > 1 else "."),
     )  # fmt: skip
 
 
@@ -652,15 +658,15 @@ def _check_parts(model: nn.Module, loader: object, val_loader: object) -> None:
     check_model(model)
     check_loader("loader", loader)
     for name, batches in (("loader", loader), ("val_loader", val_loader)):
-        if hasattr(batches, "__next__"):  # before a batch is drawn: nobody could put it back
+        if hasattr(batches, "__next__"):  # before a batch is drawn, since that cannot be undone
             raise LRFinderError(
-                f"{name} is a {type(batches).__name__}, used up while it is read. Hand over a "
-                "DataLoader or a list, which can be begun again."
+                f"{name} is a {type(batches).__name__}, which can be read only once. Pass a "
+                "DataLoader or a list, which can be restarted."
             )
     if any(isinstance(parameter, UninitializedTensorMixin) for parameter in model.parameters()):
         raise LRFinderError(
-            "the model has lazy parameters that have no shape yet, so there is nothing to give "
-            "back. Call it on one batch first, and make the optimizer after that."
+            "the model has lazy parameters without a shape, so there is nothing to restore. Call "
+            "it on one batch first, and then create the optimizer."
         )
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise LRFinderError(
@@ -670,10 +676,10 @@ def _check_parts(model: nn.Module, loader: object, val_loader: object) -> None:
 
 
 def _own_workers(loader: Any) -> Any:
-    """A DataLoader's twin with workers of its own.
+    """A copy of a DataLoader with its own workers.
 
-    Persistent workers keep their random numbers from epoch to epoch, where nobody could put them
-    back, so the sweep must not touch the user's.
+    Persistent workers keep their random states from epoch to epoch, and these cannot be restored,
+    so the sweep must not use the user's workers.
     """
     if not isinstance(loader, DataLoader) or not loader.persistent_workers:
         return loader

@@ -1,1 +1,1 @@
-"""The pages as Markdown, each a function of what was found out: the evidence in, text out."""
+"""The pages as Markdown, each a function of the results: evidence in, text out."""

@@ -1,4 +1,4 @@
-"""The reference: a page for every module of `course` and `autograde`, from its docstrings."""
+"""The reference: one page per module of `course` and `autograde`, from its docstrings."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from course.ledger.homes import module_at
 
 PACKAGES = ("course", "autograde")
 LEFT_OUT = ("autograde/bank/", "autograde/skeletons/", "autograde/classroom/example/")
-"""The answers of exercises and their skeletons: nothing that anyone imports."""
+"""Solutions of exercises and their skeletons, which nobody imports."""
 
 
 def modules() -> Iterator[tuple[str, Path]]:
-    """(dotted name, file) of every module, packages first."""
+    """Pairs (dotted name, file) for all modules, packages first."""
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             shown = path.relative_to(ROOT).as_posix()
@@ -29,10 +29,10 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 
 def api_pages(whole: tuple[str, ...] = PACKAGES) -> Iterator[tuple[str, str]]:
-    """(file, reStructuredText) of each module, and the list of them.
+    """Pairs (file, reStructuredText) for all modules and their index.
 
     Args:
-        whole: How the names begin of modules whose members are shown; the others have their name.
+        whole: Prefixes of the modules whose members are shown; the others are only named.
     """
     listed: dict[str, list[tuple[str, str]]] = {}
     for name, path in modules():
@@ -50,7 +50,7 @@ def _room(name: str) -> str:
 
 
 def _page(name: str, path: Path, *, members: bool) -> str:
-    """A module's page; what a package only hands on is on the page of where it is written."""
+    """A module's page; what a package only re-exports is on the page of its own module."""
     lines = [f".. automodule:: {name}", "   :members:", "   :member-order: bysource"]
     if not members:
         lines = []
@@ -63,7 +63,7 @@ def _page(name: str, path: Path, *, members: bool) -> str:
 
 
 def _handed_on(package: str) -> list[str]:
-    """What a package gives that is written elsewhere, as links."""
+    """Links to what a package re-exports."""
     module = importlib.import_module(package)
     names = [name for name in getattr(module, "__all__", ()) if written_in(module, name)]
     if not names:
@@ -73,7 +73,7 @@ def _handed_on(package: str) -> list[str]:
 
 
 def written_in(module: Any, name: str) -> str:
-    """The dotted name of what a module gives as `name`; empty where that is written elsewhere.
+    """The dotted name of a module's attribute `name`; empty if it is not ours.
 
     Only functions and classes of ours have one.
     """

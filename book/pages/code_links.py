@@ -1,7 +1,7 @@
 """Names in a notebook's code as links to the reference.
 
-Python's own parser says where a name of ours stands and which object it is; the highlighted code on
-the page is the same text with tags around its words, so a word is found by its place in the text.
+Python's own parser finds our names and the objects they refer to; the highlighted code on the page
+is the same text with tags around its words, so a word is found by its position in the text.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ CELL = re.compile(
 )
 """The code of a cell, as Sphinx writes it."""
 TAG = re.compile(r"(<[^>]*>)")
-"""Pygments writes no other `<`: what the code has of them is escaped."""
+"""Pygments writes no other `<`, since those in the code are escaped."""
 MAGIC = re.compile(r"^[ \t]*[%!].*$", re.M)
-"""What only IPython reads."""
+"""Lines that only IPython understands."""
 Known = dict[str, tuple[str, Any]]
-"""Names of ours that a notebook's code knows so far: dotted name and object."""
+"""Our names that are known so far in a notebook's code: dotted name and object."""
 
 
 def with_links(page: str, address: Callable[[str], str | None]) -> str:
-    """A notebook's page with links on the names of ours in its code.
+    """A notebook's page with links on our names in its code.
 
     Args:
         page: HTML.
-        address: The link to a dotted name; None where the reference does not have it.
+        address: The link to a dotted name; None if the reference does not have it.
     """
     known: Known = {}
 
@@ -64,14 +64,14 @@ def _linked(
 
 
 def names_in(code: str, known: Known) -> dict[tuple[int, int], str]:
-    """Where names of ours stand in a cell: (start, end) in its text, and the dotted name.
+    """Our names in a cell: (start, end) in its text, and the dotted name.
 
-    A name that the cell binds itself is its own there, and from then on where it is bound for the
+    A name that the cell binds itself is not linked there, nor afterwards if it is bound for the
     whole notebook.
 
     Args:
-        code: The cell's text. One that is not Python yet has no names.
-        known: What the cells above have imported; this cell's imports are added.
+        code: The cell's text. If it is not valid Python (yet), it has no names.
+        known: The imports of the cells above; this cell's imports are added.
     """
     code = MAGIC.sub(lambda line: "#" * len(line[0]), code)
     try:

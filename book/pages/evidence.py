@@ -1,4 +1,4 @@
-"""What was found out, as the pages read it."""
+"""The results of all jobs, as the pages use them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from book.evidence import Job
 
 @dataclass(frozen=True)
 class Evidence:
-    """The results of all jobs, loaded."""
+    """The loaded results of all jobs."""
 
     worked: Mapping[str, Mapping[str, Any]]
     """By id: `verdict` and `html`."""
@@ -25,11 +25,11 @@ class Evidence:
     widgets: Mapping[str, Path]
     """By the widget's id: its page."""
     notebooks: Mapping[str, Path] = field(default_factory=dict)
-    """By name, those that were run."""
+    """The notebooks that were run, by name."""
 
     @classmethod
     def read(cls, found: Mapping[Job, Path]) -> Evidence:
-        """Load what `gather` gave."""
+        """Load the results of `gather`."""
         one = {job.kind: path for job, path in found.items() if job.name == "-"}
         tried = json.loads(one["claims"].read_text("utf-8"))
         return cls(

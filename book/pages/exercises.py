@@ -1,4 +1,4 @@
-"""The exercises of a notebook: statement, kind, minutes, points, hints; no solutions."""
+"""The exercises of a notebook: statement, kind, minutes, points and hints, without solutions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEVELS = {1: "easy", 2: "medium", 3: "hard"}
 KINDS = {
     "function": "a function",
     "class": "a class",
-    "fix": "a given loop, fixed",
+    "fix": "a fixed version of a given loop",
     "number": "numbers",
     "choice": "one of several",
     "choices": "all that apply",
@@ -27,12 +27,12 @@ KINDS = {
 
 
 def exercises_of(key: str) -> list[Any]:
-    """The exercises whose id begins with a part's letters, as the bank has them."""
+    """The exercises of the bank whose id begins with a part's letters."""
     return [load(id_) for id_ in catalogue() if id_.partition(".")[0] == key]
 
 
 def row_of(exercise: Any) -> tuple[str, ...]:
-    """One exercise as cells of a table."""
+    """One exercise as the cells of a table row."""
     key = exercise.id.partition(".")[0]
     link = f'<a href="../exercises/{key}.html#{slug(exercise.id)}">{_plain(exercise.title)}</a>'
     return (
@@ -49,10 +49,10 @@ def _dots(difficulty: int) -> str:
 
 
 def exercise_pages(notebooks: dict[str, Shown]) -> Iterator[tuple[str, str]]:
-    """(file, Markdown) of the exercises of each notebook.
+    """Pairs (file, Markdown) with the exercises of each notebook.
 
     Args:
-        notebooks: By name, as they are shown.
+        notebooks: The notebooks as shown, by name.
     """
     for part in parts():
         if part.notebook:
@@ -76,13 +76,13 @@ def _exercise(exercise: Any, part: Part, notebook: Shown) -> str:
         for kept in getattr(exercise, "parts", ())
         if not kept.hidden
     )
-    paid = f"<p>Paid one by one:</p><ul>{paid}</ul>" if paid else ""
+    paid = f"<p>Points for each part:</p><ul>{paid}</ul>" if paid else ""
     body = notebook.statement(exercise.id)
     return f"## {_title(exercise)}\n\n{raw(about)}\n{body}\n{raw(paid + tail)}"
 
 
 def _plain(title: str) -> str:
-    """A title without the marks of code."""
+    """A title without code markup."""
     return title.replace("`", "")
 
 

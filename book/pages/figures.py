@@ -1,4 +1,4 @@
-"""The pictures that a run of a notebook left, with where they stand."""
+"""The figures from a run of a notebook, and where they appear."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from book.slugs import headings, slug
 
 @dataclass(frozen=True)
 class Figure:
-    """One picture."""
+    """One figure."""
 
     notebook: str
     under: str
@@ -23,7 +23,7 @@ class Figure:
 
 
 def figures_of(name: str, notebook: NotebookNode) -> list[Figure]:
-    """The pictures of a notebook in their order; drawn as SVG, else as PNG."""
+    """The figures of a notebook in order, as SVG if available, else as PNG."""
     found: list[Figure] = []
     heading = name
     for cell in notebook.cells:

@@ -1,4 +1,4 @@
-"""The first page, and the page about the book."""
+"""The front page, and the page about the book."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ TREE = """```{{toctree}}
 
 
 def index(evidence: Evidence) -> str:
-    """The cover: what this is, the parts, where else to go."""
+    """The front page: what this is, the parts, and where else to go."""
     cards = "".join(
         f'<li><a href="parts/{part.key}.html"><b>{part.number}</b> {escape(part.title)}</a>'
         f"<span>{_holds(ids_of(part))}</span></li>"
         for part in parts()
     )
     said = (
-        "Every number of the lecture recomputed, every claim tried, every simulation alive, every "
-        f"bug beside its healthy run: {counted(len(evidence.worked), 'number')}, "
-        f"{counted(len(evidence.claims), 'claim')}, {counted(len(evidence.bugs), 'bug')}, "
-        f"{counted(len(evidence.widgets), 'simulation')}. "
-        "All of it ran just before this page was made, and everything works without a network."
+        "Every number of the lecture recomputed, every claim tested, every simulation "
+        "interactive, every bug next to its healthy run: "
+        f"{counted(len(evidence.worked), 'number')}, {counted(len(evidence.claims), 'claim')}, "
+        f"{counted(len(evidence.bugs), 'bug')}, {counted(len(evidence.widgets), 'simulation')}. "
+        "All of it was run just before this page was built, and everything works without a "
+        "network."
     )
     where = (
-        '<p>In a hurry: <a href="verdicts.html">where we found something else than the lecture '
-        'says</a>. Looking for a number: <a href="id/index.html">every id</a>, or search.</p>'
+        '<p>In a hurry: <a href="verdicts.html">where our results differ from the lecture</a>. '
+        'Looking for something specific: <a href="id/index.html">every id</a>, or search.</p>'
     )
     tree = TREE.format(
         caption="The book",
@@ -61,25 +62,26 @@ def _holds(ids: list[str]) -> str:
 
 
 def about_page(about: dict[str, str]) -> str:
-    """How the book was made, and how to make it again."""
+    """How the book was built, and how to build it again."""
     rows_ = "".join(f"<li>{escape(name)}: {escape(value)}</li>" for name, value in about.items())
     ids = (
         f"An id, e.g. N19, names one thing that the sources teach: {series_names()}. There are "
-        f"{len(rows())}, and each has a page of its own, at id/N19.html."
+        f"{len(rows())} of them, and each has its own page, e.g. id/N19.html."
     )
     keys = (
-        "Press / or Ctrl+K to search, Tab to walk through links and simulations; the switch at "
-        "the top changes between light and dark. A printed page is light and opens what is folded."
+        "Press / or Ctrl+K to search, and Tab to move through links and simulations; the switch at "
+        "the top changes between light and dark. Printed pages are light, with all folded sections "
+        "open."
     )
     return page(
         "About this book",
         raw(f"<ul>{rows_}</ul>{paragraph(ids, up='')}{paragraph(keys)}"),
-        "## Make it again\n\n" + raw(command("make book")),
+        "## Build it again\n\n" + raw(command("make book")),
     )
 
 
 def trees() -> dict[str, str]:
-    """Lists that are only a table of contents: exercises, notebooks, sources."""
+    """Pages that are only a table of contents: exercises, notebooks, sources."""
     shown = [part for part in parts() if part.notebook]
     lists = {
         "exercises/index.md": ("Exercises", [f"/exercises/{part.key}" for part in shown]),

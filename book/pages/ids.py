@@ -1,4 +1,4 @@
-"""A page for every id of the ledger: what it is, what was found, where it lives."""
+"""A page for every id of the ledger: what it is, what was found, and where it is covered."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ ONE = {
     "B": "bug",
     "T": "table",
 }
-"""What one id of a series is."""
+"""What a single id of each series is."""
 
 
 def id_pages(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """(file, Markdown) of each id, and of the list of each series."""
+    """Pairs (file, Markdown) for all ids and their index."""
     for row in rows().values():
         blocks = [_head(row), "".join(_found(row, evidence)), _lives(row, evidence)]
         title = f"{row.id} · {row.line}"
@@ -57,7 +57,7 @@ def _head(row: Row) -> str:
 
 
 def _found(row: Row, evidence: Evidence) -> Iterator[str]:
-    """What running it gave."""
+    """The results of running it."""
     id_ = row.id
     if id_ in evidence.worked:
         number = evidence.worked[id_]
@@ -74,7 +74,7 @@ def _found(row: Row, evidence: Evidence) -> Iterator[str]:
 
 
 def claim_found(trial: dict, itself: str = "") -> str:
-    """A claim: what is asserted, the verdict, the number that decides, all evidence."""
+    """A claim: the assertion, the verdict, the number that decides, and all evidence."""
     holds = ""
     if trial["verdict"] == "holds if" and trial["condition"]:
         holds = paragraph(f"It holds {trial['condition']}.", itself=itself)
@@ -86,7 +86,7 @@ def claim_found(trial: dict, itself: str = "") -> str:
 
 
 def contradiction(row: dict) -> str:
-    """A contradiction: the positions, what decides, what the course does."""
+    """A contradiction: the positions, what decides between them, and what the course does."""
     positions = "".join(f"<li>{escape(text)}</li>" for text in row["positions"])
     by = ", ".join(map(id_link, row["decided_by"])) or "a choice"
     return (
@@ -99,7 +99,7 @@ def _lives(row: Row, evidence: Evidence) -> str:
     """Homes, parts, neighbours, and the command."""
     found = homes()[row.id]
     lines = (f"<li>{escape(home.kind)}: {home_link(home, evidence)}</li>" for home in found)
-    lives = f"<h2>Where it lives</h2><ul>{''.join(lines)}</ul>"
+    lives = f"<h2>Where it is covered</h2><ul>{''.join(lines)}</ul>"
     where = ", ".join(
         f'<a href="../parts/{part.key}.html">{part.number} · {escape(part.title)}</a>'
         for part in parts_of(row.id)
@@ -112,7 +112,7 @@ def _lives(row: Row, evidence: Evidence) -> str:
 
 
 def home_link(home: Home, evidence: Evidence) -> str:
-    """A home as a link into the book; a widget that was not run has no page of its own."""
+    """A home as a link into the book; a widget that was not run has no page."""
     shown = f"<code>{escape(home.name)}</code>"
     match home.kind:
         case "exercise":

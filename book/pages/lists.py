@@ -1,4 +1,4 @@
-"""Pages that list one kind of thing: verdicts that differ, numbers, claims, bugs, sources."""
+"""Pages with one kind of thing each: verdicts that differ, numbers, claims, bugs, sources."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from course.ledger.rows import TEXTS
 from course.widgets import catalogue as widgets
 
 AGREES = {"worked": ("agrees", "rebuilt", "lecture silent"), "claims": ("holds",)}
-"""Verdicts that do not contradict the lecture; all others are on the page of differences."""
+"""Verdicts that do not contradict the lecture; the rest are on the page of differences."""
 PENDING = ("needs GPU",)
-"""Neither: what could not be tried here."""
+"""Neither: claims that could not be tested here."""
 
 
 def list_pages(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """(file, Markdown) of every list."""
+    """Pairs (file, Markdown) for all lists."""
     yield "verdicts.md", _differences(evidence)
     yield "numbers.md", _numbers(evidence)
     yield "claims.md", _claims(evidence)
@@ -30,7 +30,7 @@ def list_pages(evidence: Evidence) -> Iterator[tuple[str, str]]:
 
 
 def _differences(evidence: Evidence) -> str:
-    """What a lecturer wants to read."""
+    """The page of differences, for lecturers."""
     numbers = [
         (id_link(id_, ""), escape(rows()[id_].line), badge(number["verdict"]))
         for id_, number in evidence.worked.items()
@@ -52,7 +52,7 @@ def _differences(evidence: Evidence) -> str:
         "sources contradict each other. Each id leads to the steps or the evidence."
     )
     return page(
-        "Where we found something else",
+        "Where our results differ",
         raw(paragraph(said)),
         "## Numbers\n\n" + raw(table(("id", "what", "verdict"), numbers, "Numbers that differ")),
         "## Claims\n\n"
@@ -91,7 +91,7 @@ def _claims(evidence: Evidence) -> str:
     tally = _tally([trial["verdict"] for trial in evidence.claims.values()])
     said = f"{counted(len(body), 'claim')}: {tally}."
     heads = ("id", "claim", "verdict", "what decides")
-    return page("Claims, tried", raw(paragraph(said) + table(heads, body, "Claims")))
+    return page("Claims, tested", raw(paragraph(said) + table(heads, body, "Claims")))
 
 
 def _bugs(evidence: Evidence) -> str:
@@ -100,7 +100,7 @@ def _bugs(evidence: Evidence) -> str:
         for id_, bug in evidence.bugs.items()
     ]
     said = "Each bug is one switch in an otherwise healthy run; its page shows both curves."
-    heads = ("id", "bug", "where the sources have it")
+    heads = ("id", "bug", "in the sources")
     return page("The museum of bugs", raw(paragraph(said) + table(heads, body, "Bugs")))
 
 
@@ -113,13 +113,14 @@ def _widgets(evidence: Evidence) -> Iterator[tuple[str, str]]:
         ids = ", ".join(map(id_link, entry.ledger))
         about = f"<p class='source'>{escape(entry.source)} · {ids}</p>"
         use = (
-            "<p>In a notebook, with every setting: </p><pre class='command'><code>"
-            f"from course.widgets import {entry.name}\n{entry.name}()</code></pre>"
+            "<p>In a notebook, with all settings: </p><pre class='command'><code>from "
+            f"course.widgets import {entry.name}\n"
+            f"{entry.name}()</code></pre>"
         )
         blocks = (raw(about), raw(frame(entry.id, entry.title)), raw(use))
         yield f"widgets/{entry.id}.md", page(entry.title, *blocks)
-    said = "Each runs in this page, without a kernel; in a notebook it has all of its settings."
-    index = page("Simulations to drive", raw(paragraph(said)), "\n".join([*lines, "```", ""]))
+    said = "Each runs in its page, without a kernel; in a notebook it has all its settings."
+    index = page("Interactive simulations", raw(paragraph(said)), "\n".join([*lines, "```", ""]))
     yield "widgets/index.md", index
 
 
@@ -136,15 +137,15 @@ def _sources() -> Iterator[tuple[str, str]]:
                             for id_ in places[where])  # fmt: skip
             blocks.append(f'<h2 id="{slug(where)}">{escape(where)}</h2><ul>{items}</ul>')
         title = name[0].upper() + name[1:]
-        said = paragraph(f"{counted(len(places), 'place')}, and what this book has on each.")
+        said = paragraph(f"{counted(len(places), 'place')}, and what this book has about each.")
         yield f"sources/{text}.md", page(title, raw(said + "".join(blocks)))
 
 
 def _in_order(where: str) -> tuple[bool, str]:
-    """Chapters c0 to c9 and sections by their number, all else after them."""
+    """Chapters c0 to c9 and sections by number, then everything else."""
     return (where[0] not in "c§", where)
 
 
 def series_names() -> str:
-    """What the letters of ids say, for the page about the book."""
+    """The meaning of the letters of ids, for the page about the book."""
     return ", ".join(f"{letter} {name}" for letter, name in SERIES.items())

@@ -1,4 +1,4 @@
-"""A notebook as it is shown: outputs of a run, no solutions, widgets alive."""
+"""A notebook as it is shown: with the outputs of a run and live widgets, without solutions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from course.widgets import catalogue
 LIVE = "application/vnd.jupyter.widget-view+json"
 FROM = re.compile(r"^from ((?:course|autograde)[\w.]*) import (\([^)]*\)|[^\n(]*)", re.MULTILINE)
 CODE_LINK = re.compile(r"\]\(\.\./((?:course|autograde)/[\w/]+)\.py\)")
-"""A link to a file of code, as a notebook in a clone has it."""
+"""A link to a code file, as written in a notebook of a clone."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Shown:
 
     @classmethod
     def read(cls, name: str, ran: Path | None) -> Shown:
-        """The run's notebook, or the released one where it was not run."""
+        """The notebook after its run, or the released one if it was not run."""
         notebook = nbformat.read(ran or released()[name], as_version=4)
         for cell in notebook.cells:
             if cell.cell_type == "code":
@@ -47,7 +47,7 @@ class Shown:
         return cls(name, notebook)
 
     def cells_of(self, id_: str) -> list[NotebookNode]:
-        """The cells of an exercise, from its head to before its check."""
+        """The cells of an exercise, from its heading up to its check."""
         cells = self.notebook.cells
         start = self.place_of(id_)
         if start is None:
@@ -58,13 +58,13 @@ class Shown:
         return cells[start:end]
 
     def place_of(self, id_: str) -> int | None:
-        """The number of the cell that is the exercise's head."""
+        """The number of the cell with the exercise's heading."""
         head = re.compile(rf"\*\*Exercise {re.escape(id_)}\b(?![.-])")
         places = (i for i, cell in enumerate(self.notebook.cells) if head.search(cell.source))
         return next(places, None)
 
     def place(self, exercise: object) -> int:
-        """For sorting exercises as the notebook has them."""
+        """A key that sorts exercises in the notebook's order."""
         return self.place_of(exercise.id) or 0
 
     def section_of(self, id_: str) -> str:
@@ -74,7 +74,7 @@ class Shown:
         return slug(headings(texts)[-1]) if headings(texts) else ""
 
     def statement(self, id_: str) -> str:
-        """What the exercise asks, as Markdown: its cells, and what `ask` showed."""
+        """The statement of the exercise as Markdown: its cells, and the output of `ask`."""
         return "\n\n".join(_as_markdown(self.cells_of(id_)))
 
 
@@ -109,9 +109,9 @@ def _to_reference(found: re.Match[str]) -> str:
 
 
 def _for_a_page(output: NotebookNode) -> NotebookNode:
-    """Ids in tables lead to their pages; a widget of ours is its page in a frame.
+    """Link ids in tables to their pages; show one of our widgets as its page in a frame.
 
-    Of any other widget the picture or the text is left.
+    For any other widget, keep the picture or the text.
     """
     data = output.get("data", {})
     if "text/html" in data:
@@ -126,7 +126,7 @@ def _for_a_page(output: NotebookNode) -> NotebookNode:
 
 
 def _reference(notebook: NotebookNode) -> list[NotebookNode]:
-    """A cell with links to all that the notebook imports of ours."""
+    """A cell with links to everything of ours that the notebook imports."""
     code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
     links = [f"{{py:obj}}`{name} <{there}>`" for name, there in sorted(imported(code).items())]
     if not links:
@@ -138,7 +138,7 @@ def _reference(notebook: NotebookNode) -> list[NotebookNode]:
 def imported(code: str) -> dict[str, str]:
     """Names that a notebook's code imports from our packages, with their dotted names.
 
-    Lines that are not Python, e.g. of an answer that is still to be written, are passed over.
+    Lines that are not Python, e.g. of an unfinished answer, are skipped.
     """
     found: dict[str, str] = {}
     for line in FROM.finditer(code):
@@ -151,6 +151,6 @@ def imported(code: str) -> dict[str, str]:
 
 
 def note_not_run(name: str) -> NotebookNode:
-    """What stands above a notebook that was not run."""
-    text = f"*{name} was not run for this book: it is shown without outputs.*"
+    """The note above a notebook that was not run."""
+    text = f"*{name} was not run for this book, so it is shown without outputs.*"
     return nbformat.v4.new_markdown_cell(text, id="not-run")

@@ -28,11 +28,11 @@ from course.widgets import catalogue as widgets
 
 
 def part_pages(evidence: Evidence, figures: dict[str, list[Figure]]) -> Iterator[tuple[str, str]]:
-    """(file, Markdown) of each part.
+    """Pairs (file, Markdown) for all parts.
 
     Args:
         evidence: What was found out.
-        figures: The pictures of each notebook, by its name.
+        figures: The figures of each notebook, by its name.
     """
     for part in parts():
         ids = ids_of(part)
@@ -45,7 +45,7 @@ def part_pages(evidence: Evidence, figures: dict[str, list[Figure]]) -> Iterator
             ("Try it", "".join(_widgets(ids, evidence))),
             ("Figures", "".join(map(shown, figures.get(part.notebook, ())))),
             ("Exercises", _exercises(part)),
-            ("Bugs of the museum", "".join(_bugs(ids, evidence))),
+            ("Bugs in the museum", "".join(_bugs(ids, evidence))),
             ("Where the code is", _code(ids)),
             ("In the sources", _sources(ids)),
         ]
@@ -95,7 +95,7 @@ def _widgets(ids: list[str], evidence: Evidence) -> Iterator[str]:
 
 
 def shown(figure: Figure) -> str:
-    """A picture of a notebook, with where it stands there."""
+    """A figure of a notebook, with a link to its place there."""
     link = f'<a href="../notebooks/{figure.notebook}.html#{figure.section}">{figure.under}</a>'
     return f"<figure>{figure.html}<figcaption>{link}</figcaption></figure>"
 
@@ -105,7 +105,7 @@ def _notebook(part: Part) -> str:
         return ""
     return (
         f'<p><a href="../notebooks/{part.notebook}.html">{part.notebook}</a>, with the outputs of '
-        "a run; solutions are left out, as in the copy that students open.</p>"
+        "a run; solutions are left out, as in the students' copy.</p>"
     )
 
 
@@ -125,7 +125,7 @@ def _code(ids: list[str]) -> str:
     for name in sorted(modules):
         links = ", ".join(id_link(id_) for id_ in ids if id_ in modules[name])
         body.append((f'<a href="../api/{name}.html"><code>{name}</code></a>', links))
-    return table(("module", "what it holds"), body, "Modules of this part")
+    return table(("module", "contents"), body, "Modules of this part")
 
 
 def _sources(ids: list[str]) -> str:
@@ -140,7 +140,7 @@ def _sources(ids: list[str]) -> str:
 
 
 def part_index() -> str:
-    """The list of the parts, in the order of the course, which is also the table of contents."""
+    """The list of the parts in the order of the course, which is also the table of contents."""
     lines = ["```{toctree}", ":maxdepth: 1", ""]
     lines += [f"/parts/{part.key}" for part in parts()]
     return page("The parts", "\n".join([*lines, "```", ""]))

@@ -1,4 +1,4 @@
-"""Small pieces that all pages are made of: HTML in Markdown, links from ids, tables."""
+"""Building blocks of all pages: HTML in Markdown, links from ids, tables."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from course.pages import TONES
 
 TAG = re.compile(r"(<[^>]*>)")
 CLOSED = ("a", "code", "pre", "svg", "script", "style", "h1", "summary")
-"""Inside these an id stays plain text: a link there would be hidden, or lead to itself."""
+"""Inside these, an id stays plain text: a link would be hidden, or lead to itself."""
 
 
 BLOCK_END = re.compile(r"</(?:td|th|tr|li|p|h[1-6]|summary|div|figcaption)>(?=\S)")
 
 
 def spaced(html: str) -> str:
-    """HTML whose words stay apart for the search, which takes the tags out and nothing in.
+    """HTML with spaces between tags, since the search index removes tags without adding spaces.
 
     >>> spaced("<td>found</td><td>double</td>").split()
     ['<td>found</td>', '<td>double</td>']
@@ -29,12 +29,12 @@ def spaced(html: str) -> str:
 
 
 def raw(html: str) -> str:
-    """HTML that stands in a Markdown page as it is."""
+    """HTML that is put into a Markdown page unchanged."""
     return f"`````{{raw}} html\n{spaced(html)}\n`````\n"
 
 
 def id_link(id_: str, up: str = "../") -> str:
-    """An id as a link to its page, from a page that lies `up` from the top."""
+    """An id as a link to its page; `up` is the path from the current page to the top."""
     return f'<a class="ledger-id" href="{up}id/{id_}.html">{id_}</a>'
 
 
@@ -45,7 +45,7 @@ def known() -> frozenset[str]:
 
 
 def linked_words(text: str, up: str = "../", itself: str = "") -> str:
-    """Plain HTML text, no tags in it, in which every known id is a link.
+    """HTML text without tags, in which every known id becomes a link.
 
     >>> linked_words("see N19 & F27-F28")[:47]
     'see <a class="ledger-id" href="../id/N19.html">'
@@ -58,8 +58,7 @@ def linked_words(text: str, up: str = "../", itself: str = "") -> str:
 
 
 def pieces(text: str, itself: str = "") -> Iterator[str | list[str]]:
-    """A text cut where an id with a page stands: words as they are, a list with one id or, of a
-    range, its two ends.
+    """A text split at its ids: words unchanged, each id as a list, a range as its two ends.
 
     >>> list(pieces("see N19 & F27-F28"))
     ['see ', ['N19'], ' & ', ['F27', 'F28'], '']
@@ -76,12 +75,12 @@ def pieces(text: str, itself: str = "") -> Iterator[str | list[str]]:
 
 
 def linked(html: str, up: str = "../", itself: str = "") -> str:
-    """HTML in which every known id outside links and code leads to its page.
+    """HTML in which every known id outside links and code becomes a link to its page.
 
     Args:
-        html: With tags.
-        up: From the page to the top of the book.
-        itself: The id whose page it is; it is not linked.
+        html: HTML with tags.
+        up: The path from the page to the top of the book.
+        itself: The id of the page itself, which is not linked.
     """
     out: list[str] = []
     inside: list[str] = []
@@ -100,7 +99,7 @@ def linked(html: str, up: str = "../", itself: str = "") -> str:
 
 
 def prose(text: str, up: str = "../", itself: str = "") -> str:
-    """A sentence of ours as HTML: `code` is code, *this* is stressed, ids are links."""
+    """A sentence as HTML: `code` becomes code, *this* is emphasised, ids become links."""
     html = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
     html = re.sub(r"(?<![\w*])\*([^*\s][^*]*)\*(?![\w*])", r"<em>\1</em>", html)
     return linked(html, up, itself)
@@ -117,33 +116,33 @@ def counted(count: float, one: str, many: str = "") -> str:
 
 
 def headless(html: str) -> str:
-    """A table of ours without the heading that its page has already."""
+    """One of our tables without the heading that its page already has."""
     return re.sub(r"<h4>.*?</h4>", "", html, count=1, flags=re.S)
 
 
 def command(words: str) -> str:
-    """What to type in a terminal."""
+    """A command to type in a terminal."""
     return f'<pre class="command"><code>{escape(words)}</code></pre>'
 
 
 def badge(verdict: str) -> str:
-    """A verdict in word and colour."""
+    """A verdict as a coloured word."""
     tone = TONES.get(verdict, "open")
     return f'<span class="verdict {tone}">{escape(verdict)}</span>'
 
 
 def folded(summary: str, html: str) -> str:
-    """HTML behind a line that opens it."""
+    """HTML in a section that a line opens."""
     return f"<details><summary>{summary}</summary>{html}</details>"
 
 
 def table(heads: Sequence[str], body: Iterable[Sequence[str]], name: str) -> str:
-    """A table of HTML cells that scrolls by itself where the page is too narrow.
+    """A table of HTML cells that scrolls on its own if the page is too narrow.
 
     Args:
-        heads: Of the columns, plain text.
+        heads: Column headings, plain text.
         body: Rows of HTML.
-        name: Of the table, for screen readers.
+        name: Name of the table, for screen readers.
     """
     head = "".join(f"<th scope='col'>{escape(text)}</th>" for text in heads)
     lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in body)
@@ -154,11 +153,11 @@ def table(heads: Sequence[str], body: Iterable[Sequence[str]], name: str) -> str
 
 
 def frame(widget: str, title: str, up: str = "../") -> str:
-    """A widget inside a page, alive."""
+    """A live widget inside a page."""
     source = f"{up}_static/widgets/{widget}.html"
     return (
         f'<iframe class="widget" src="{source}" title="{escape(title, quote=True)}" '
-        f'loading="lazy"></iframe><p class="alone"><a href="{source}">on a page of its own</a></p>'
+        f'loading="lazy"></iframe><p class="alone"><a href="{source}">on its own page</a></p>'
     )
 
 
@@ -172,7 +171,7 @@ def page(title: str, *blocks: str, orphan: bool = False, description: str = "") 
 
 
 def markdown(text: str) -> str:
-    """Plain text for a Markdown title: nothing in it is markup."""
+    """Plain text for a Markdown title, with all markup escaped."""
     return re.sub(r"([\\`*_{}\[\]<>$#|~])", r"\\\1", text)
 
 

@@ -1,4 +1,4 @@
-"""How Sphinx makes the book: offline, light and dark, nothing executed (evidence.py did that)."""
+"""Sphinx configuration of the book: offline, light and dark, nothing executed (see evidence.py)."""
 
 import json
 import sys

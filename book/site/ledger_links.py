@@ -6,7 +6,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from book.pages.text import pieces
 
 PLAIN = (nodes.reference, nodes.literal, nodes.literal_block, nodes.title, nodes.raw)
-"""Inside these an id stays text."""
+"""Inside these, an id stays plain text."""
 
 
 class LedgerLinks(SphinxPostTransform):

@@ -1,4 +1,4 @@
-"""Names of ours in the code of notebooks lead to their place in the reference."""
+"""Our names in the code of notebooks become links into the reference."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ def linked(app, pagename, templatename, context, doctree):
 
 
 def address(app, pagename, name):
-    """The link from a page to a dotted name; None where the reference does not have it."""
+    """The link from a page to a dotted name; None if the reference does not have it."""
     there = app.env.domains["py"].objects.get(name)
     if there is None:
         return None

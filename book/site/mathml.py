@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers draw themselves: no script, no fonts to fetch."""
+"""Formulas as MathML, which browsers render themselves, without scripts or extra fonts."""
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml

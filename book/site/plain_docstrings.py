@@ -1,7 +1,7 @@
-"""The reference shows what our files say: docstrings as plain prose, signatures, values.
+"""The reference shows what our files contain: docstrings as plain prose, signatures, values.
 
-Of docstrings only `code` is markup. What tells of the machine that made the book, an address in
-memory or a folder, is left out.
+In docstrings only `code` is markup. Anything specific to the machine that built the book, such as a
+memory address or a folder, is left out.
 """
 
 import re
@@ -22,7 +22,7 @@ SECTIONS = ("Args:", "Returns:", "Raises:", "Yields:", "Attributes:", "Example:"
 
 
 def plain(app, what, name, obj, options, lines):
-    """Escape what would be markup, and make of an indented block the code that it is."""
+    """Escape what would be markup, and turn indented blocks into code blocks."""
     if lines and what not in OWN and lines[0] in _of_others(obj):
         lines.clear()  # what torch says of `F.cross_entropy` stands on torch's pages
     out, code = [], False
@@ -50,14 +50,14 @@ def _module_of(one):
 
 
 def signed_plainly(app, what, name, obj, options, signature, returns):
-    """A signature without what only typer needs to know, and without folders of this machine."""
+    """A signature without typer's annotations and without folders of this machine."""
     for written, shown in SHOWN:
         signature = signature and written.sub(shown, signature)
     return signature, returns
 
 
 def without_places(app, doctree):
-    """No value that shows where it lies: an address in memory, or a folder of this machine."""
+    """Hide values that contain a memory address or a folder of this machine."""
     for value in list(doctree.findall(desc_annotation)):
         if PLACE.search(value.astext()):
             value.parent.remove(value)

@@ -1,4 +1,4 @@
-"""After the loop runs: read the curves, look at the errors, change one thing at a time."""
+"""Once the loop runs: read the curves, look at the errors, change one thing at a time."""
 
 from importlib import import_module
 from typing import Any

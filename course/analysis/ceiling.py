@@ -1,13 +1,13 @@
-"""Ceiling analysis: make one stage of a pipeline perfect and read what the whole would gain.
+"""Ceiling analysis: make one stage of a pipeline perfect, and see how much the whole would gain.
 
     stages = [Stage("detector", detect, true_crop), Stage("classifier", classify, true_digit), ...]
     print(ceiling_analysis(stages, examples, score))
 
-Work goes to the stage with the highest ceiling. Single gains need not add up to the gain of all:
-where two stages fail on the same example, repairing one wins nothing; and where a later stage's
-oracle knows the answer, it hides what earlier stages lost. So each stage is also replaced on top of
-those before it. The lecture's own figures stand in `course.worked.compute("N25")`;
-`digits_pipeline` is a pipeline that runs.
+Work on the stage with the highest ceiling. Single gains need not add up to the gain of all: if two
+stages fail on the same example, fixing one gains nothing; and an oracle in a later stage hides the
+errors of earlier ones. So each stage is also replaced together with all those before it. The
+lecture's own figures are in `course.worked.compute("N25")`; `digits_pipeline` is a pipeline that
+runs.
 
 Source: Lecture 3, figure "Ceiling analysis"; ledger N25, S20.
 """
@@ -27,7 +27,7 @@ from course.analysis.tables import as_csv
 from course.whole import check_seed, whole_number
 
 Score = Callable[[Any, Any], float]
-"""Of the pipeline's output and the example: 1 where right, 0 where wrong, or between."""
+"""Takes the pipeline's output and the example: 1 if right, 0 if wrong, or in between."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Stage:
 
     name: str
     run: Callable[[Any], Any]
-    """From what the stage before gives; the first gets the example's input."""
+    """Takes the output of the stage before; the first stage gets the example's input."""
     oracle: Callable[[Any, Any], Any]
-    """What a perfect stage would give, from the same value and the example. A last stage may be
-    perfect within what it can know (a spell-checker knows words, not images)."""
+    """Takes the same value and the example; returns what a perfect stage would. A last stage is
+    perfect only within what it can know (a spell-checker knows words, not images)."""
 
 
 @dataclass(frozen=True)
@@ -48,19 +48,19 @@ class StageRow:
 
     name: str
     score: float
-    """Points (0 to 100) of the whole with this stage alone perfect."""
+    """Points (0 to 100) of the whole if only this stage is perfect."""
     gain: Interval
-    """Points above the baseline, with the paired bootstrap interval."""
+    """Points above the baseline, with a paired bootstrap interval."""
     step_gain: float
-    """Points that it adds once all stages before it are perfect too."""
+    """Points that it adds if all stages before it are already perfect."""
 
 
 @dataclass(frozen=True)
 class CeilingResult:
-    """What each stage could win."""
+    """How much each stage could gain."""
 
     baseline: float
-    """Points of the pipeline as it is."""
+    """Points of the unchanged pipeline."""
     all_perfect: float
     """Points with every stage replaced."""
     stages: tuple[StageRow, ...]
@@ -68,7 +68,7 @@ class CeilingResult:
 
     @property
     def interaction(self) -> float:
-        """Points of all stages together, less the single gains."""
+        """The gain of all stages together minus the sum of the single gains."""
         return self.all_perfect - self.baseline - sum(row.gain.value for row in self.stages)
 
     @property
@@ -78,29 +78,33 @@ class CeilingResult:
 
     @property
     def advice(self) -> str:
-        """Where to work, and whether the numbers carry it."""
+        """Where to work, and whether the numbers support it."""
         best = self.best
         rivals = [r for r in self.stages if r is not best and r.gain.high >= best.gain.low]
         if best.gain.low <= 0:
             return (
-                f"no stage wins anything for sure on {self.num_examples} examples: measure on more"
+                f"on {self.num_examples} examples no stage gains anything for certain: measure on "
+                "more"
             )
         along = max(self.stages, key=lambda row: row.step_gain)
         if along.step_gain > best.step_gain:
             return (
-                f"{best.name} looks best alone ({best.gain.value:+.1f}), but its oracle hides what "
-                f"comes before it; along the road most is lost in {along.name} "
+                f"{best.name} has the largest single gain ({best.gain.value:+.1f}), but its oracle "
+                f"hides errors of earlier stages; stage by stage, most is lost in {along.name} "
                 f"({along.step_gain:+.1f}): work there first"
             )
         if rivals:
             return (
-                f"{best.name} looks best; {', '.join(r.name for r in rivals)} may be as good: "
-                "measure on more examples, or take the cheaper one"
+                f"{best.name} looks best; {', '.join(r.name for r in rivals)} may be just as good: "
+                "measure on more examples, or choose the cheapest"
             )
-        return f"work on {best.name}: at most {best.gain.value:.1f} points, and surely the most"
+        return (
+            f"work on {best.name}: it can gain at most {best.gain.value:.1f} points, certainly the "
+            "most of all stages"
+        )
 
     def plot(self) -> Any:
-        """Bars of the single gains as a Figure."""
+        """A Figure with a bar for each single gain."""
         from course.plots.errors import plot_ceiling
 
         return plot_ceiling(self)
@@ -114,7 +118,7 @@ class CeilingResult:
         }  # fmt: skip
 
     def to_csv(self) -> str:
-        """A line a stage, with a header."""
+        """One line per stage, with a header."""
         rows = self._plain_rows()
         return as_csv(list(rows[0]), rows)
 
@@ -165,23 +169,24 @@ def ceiling_analysis(
     resamples: int = 1000,
     seed: int = 0,
 ) -> CeilingResult:
-    """Replace each stage by its oracle, alone and on top of those before it.
+    """Replace each stage by its oracle, alone and together with all those before it.
 
     Args:
         stages: In the order in which they run.
-        examples: Pairs (input, truth); the truth is whatever oracles and score need.
-        score: Of output and truth, from 0 to 1.
+        examples: Pairs (input, truth); the truth holds whatever oracles and score need.
+        score: A function of output and truth, from 0 to 1.
         resamples: Of the paired bootstrap.
         seed: Of its draws.
 
     Raises:
-        ValueError: No stage, two of one name, fewer than two examples, or a score outside 0 to 1.
+        ValueError: No stages, two with the same name, fewer than two examples, or a score outside 0
+        to 1.
 
     Source: Lecture 3, figure "Ceiling analysis"; ledger N25, S20.
     """
     if not all(isinstance(stage, Stage) for stage in stages):
         raise ValueError(
-            "stages hold something else than a Stage: give Stage(name, run, oracle) for each."
+            "stages holds something that is not a Stage: give Stage(name, run, oracle) for each."
         )
     examples = list(examples)
     for place, example in enumerate(examples):
@@ -192,11 +197,13 @@ def ceiling_analysis(
     resamples, seed = whole_number("resamples", resamples, 1), check_seed(seed)
     names = [stage.name for stage in stages]
     if not names or len(set(names)) < len(names):
-        raise ValueError(f"stages {names}: at least one is needed, each with a name of its own.")
+        raise ValueError(
+            f"stages {names}: at least one is needed, and each needs a different name."
+        )
     if len(examples) < 2:
         raise ValueError(
-            f"{len(examples)} examples: a score with an interval needs at least 2; 100 and more "
-            "make it useful."
+            f"{len(examples)} examples: a score with an interval needs at least 2; it is useful "
+            "from about 100."
         )
 
     def points(perfect: set[str]) -> np.ndarray:
@@ -221,7 +228,7 @@ def ceiling_analysis(
 def _points(
     stages: Sequence[Stage], examples: Sequence[tuple[Any, Any]], score: Score, perfect: set[str]
 ) -> np.ndarray:
-    """[N] points of each example, with the named stages replaced."""
+    """Points [N] of each example, with the named stages replaced."""
     found = []
     for value, truth in examples:
         for stage in stages:
@@ -231,14 +238,14 @@ def _points(
             found.append(float(given))
         except (TypeError, ValueError, RuntimeError) as error:
             raise ValueError(
-                f"score gives {given!r}: a number from 0 (wrong) to 1 (right) is expected for each "
+                f"score gives {given!r}: expected a number from 0 (wrong) to 1 (right) for each "
                 "example."
             ) from error
     points = np.array(found)
-    if not ((points >= 0) & (points <= 1)).all():  # also where one is nan
+    if not ((points >= 0) & (points <= 1)).all():  # also if one is nan
         raise ValueError(
-            f"score gives {points[~((points >= 0) & (points <= 1))][0]:g}: from 0 (wrong) to 1 "
-            "(right) is expected for each example."
+            f"score gives {points[~((points >= 0) & (points <= 1))][0]:g}: expected a number from "
+            "0 (wrong) to 1 (right) for each example."
         )
     return 100 * points
 
@@ -251,8 +258,8 @@ def points_with(
     Args:
         stages: In the order in which they run.
         examples: Pairs (input, truth).
-        score: Of output and truth, from 0 to 1.
-        perfect: Names of the stages that are replaced; none: the pipeline as it is.
+        score: A function of output and truth, from 0 to 1.
+        perfect: Names of the stages to replace; none: the unchanged pipeline.
     """
     return float(_points(stages, examples, score, perfect).mean())
 
@@ -264,29 +271,29 @@ def _mean_difference(alone: np.ndarray, baseline: np.ndarray, axis: int = -1) ->
 # -- a pipeline that runs: find the digit, name it, correct the code ---------------------------
 
 CANVAS, SIZE, LENGTH = 14, 8, 3
-"""Width of a strip, width of a digit, digits of a code."""
+"""Width of a strip, width of a digit, digits per code."""
 
 
 @dataclass(frozen=True)
 class Code:
-    """What is true about one example of `digits_pipeline`."""
+    """The truth about one example of `digits_pipeline`."""
 
     offsets: tuple[int, ...]
     """Column at which each digit begins in its strip."""
     digits: tuple[int, ...]
     strips: np.ndarray
-    """[3, 8, 14] the images as they came."""
+    """[3, 8, 14] the original images."""
 
 
 def digits_pipeline(
     *, num_codes: int = 200, num_known: int = 60, noise: float = 1.0, seed: int = 0
 ) -> CeilingResult:
-    """Ceilings of a reader of three-digit codes, made of scikit-learn's digits.
+    """Ceilings of a reader for three-digit codes, made from scikit-learn's digits.
 
     Args:
         num_codes: Codes to read.
         num_known: Codes that exist.
-        noise: Standard deviation of the noise; ink goes from 0 to 16.
+        noise: Standard deviation of the noise; ink ranges from 0 to 16.
         seed: Of codes, places and noise.
 
     Raises:
@@ -307,16 +314,17 @@ def digits_stages(
     num_train: int = 200,
     seed: int = 0,
 ) -> tuple[list[Stage], list[tuple[np.ndarray, Code]], Score]:
-    """The reader's stages, its codes, and what counts as right.
+    """The reader's stages, its codes, and its score.
 
-    Each digit lies somewhere in a noisy strip. The detector cuts out the 8 columns with the most
-    ink, the classifier (logistic regression) names what it sees, the corrector replaces an unknown
-    code by the known one with the fewest other digits. A perfect corrector repairs one wrong digit,
-    no more: it sees digits, not images.
+    Each digit is somewhere in a noisy strip. The detector cuts out the 8 columns with the most ink,
+    the classifier (logistic regression) names the digit, and the corrector replaces an unknown code
+    by the known one that differs in the fewest digits. A perfect corrector fixes one wrong digit
+    and no more: it sees digits, not images.
 
     Args:
-        num_codes, num_known, noise, seed: As `digits_pipeline` takes them.
-        num_train: Images that the classifier learns from, cleanly cut; the others are read.
+        num_codes, num_known, noise, seed: As for `digits_pipeline`.
+        num_train: Images that the classifier learns from, cleanly cropped; the codes are made of
+        the others.
 
     Raises:
         ValueError: A count or the noise is out of range.

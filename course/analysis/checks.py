@@ -1,4 +1,4 @@
-"""Arguments of the analysis functions, checked before a library stumbles over them."""
+"""Checks of the analysis functions' arguments, made before a library fails on them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 
 def names_of_classes(class_names: Sequence[str] | None, num_classes: int) -> tuple[str, ...]:
-    """One name per class; the indices where none are given.
+    """One name per class; the class indices if none are given.
 
     Raises:
-        ValueError: Not one name per class; a text counts as its letters.
+        ValueError: There is not one name per class; a string counts as its letters.
     """
     if class_names is None:
         return tuple(map(str, range(num_classes)))

@@ -1,11 +1,11 @@
-"""What it costs to choose on the test set: what is reported, above what the chosen model does.
+"""The cost of choosing on the test set: how far the reported score exceeds the true one.
 
     cost = cost_of_choosing()
     print(cost); plot_choosing(cost)
 
-Many candidates, each a little different, and three small parts of one data set; all other rows
-stand for the world in which the model is used. The best of many scores is partly the luckiest, so
-the part that chooses reports too much. A part that chose nothing does not.
+Many candidates, each a little different, are scored on three small parts of one data set; all other
+rows stand for the real world in which the model is used. The best of many scores is partly the
+luckiest, so the part that chooses reports too high a score. A part that chose nothing does not.
 
 Source: Engineering module, §4; ledger B41, K38.
 """
@@ -21,7 +21,7 @@ from course.whole import check_seed, whole_number
 PART = 60
 """Examples in each of training, validation and test: a small study."""
 FEATURES = 3
-"""Columns that a candidate looks at: enough to be useful, few enough that candidates differ."""
+"""Columns that a candidate uses: enough to be useful, few enough that candidates differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,22 +32,22 @@ class Cost:
     chosen_on_test: tuple[float, ...]
     """Test accuracy of the candidate with the best test accuracy: what is reported."""
     its_truth: tuple[float, ...]
-    """What that candidate does on the rest of the data."""
+    """That candidate's accuracy on the rest of the data."""
     chosen_on_val: tuple[float, ...]
     """Test accuracy of the candidate with the best validation accuracy."""
     val_truth: tuple[float, ...]
-    """What that one does on the rest."""
+    """That candidate's accuracy on the rest of the data."""
     val_score: tuple[float, ...]
-    """Its validation accuracy, which chose it."""
+    """Its validation accuracy, by which it was chosen."""
 
     @property
     def optimism(self) -> tuple[float, ...]:
-        """Reported above true where the test set chose."""
+        """Reported minus true accuracy if the test set chose."""
         return tuple(a - b for a, b in zip(self.chosen_on_test, self.its_truth, strict=True))
 
     @property
     def honest_gap(self) -> tuple[float, ...]:
-        """The same where validation chose and the test set was read once."""
+        """The same if validation chose and the test set was used once."""
         return tuple(a - b for a, b in zip(self.chosen_on_val, self.val_truth, strict=True))
 
     def __str__(self) -> str:
@@ -63,14 +63,14 @@ class Cost:
 def cost_of_choosing(
     num_candidates: tuple[int, ...] = (1, 3, 10, 30, 100), *, num_splits: int = 100, seed: int = 0
 ) -> Cost:
-    """Choose among candidates on the test set and on validation, on breast cancer.
+    """Choose among candidates by the test set and by validation, on the breast-cancer data.
 
-    A candidate is the nearest class mean in three columns drawn at random, scaled by training.
+    A candidate classifies by the nearest class mean in three random columns, scaled by training.
 
     Args:
-        num_candidates: How many there are to choose from, rising.
-        num_splits: Splits that are averaged over.
-        seed: Of splits and columns.
+        num_candidates: Numbers of candidates to choose from, ascending.
+        num_splits: Number of splits to average over.
+        seed: Seed for splits and columns.
     """
     from sklearn.datasets import load_breast_cancer
 
@@ -92,7 +92,7 @@ def cost_of_choosing(
 
 
 def _scores(inputs: np.ndarray, targets: np.ndarray, parts: list[np.ndarray]) -> list[float]:
-    """Accuracy on validation, test and the rest of the nearest class mean of training."""
+    """Accuracy of the nearest training class mean on validation, test and the rest."""
     train, *others = parts
     rows = inputs / inputs[train].std(0)
     means = [rows[train][targets[train] == label].mean(0) for label in (0, 1)]
@@ -102,6 +102,6 @@ def _scores(inputs: np.ndarray, targets: np.ndarray, parts: list[np.ndarray]) ->
 
 
 def _chosen(scores: np.ndarray) -> list[float]:
-    """Of candidates' scores [K, 3]: those of the one chosen by test, and by validation."""
+    """From the candidates' scores [K, 3]: the scores of those that test and validation choose."""
     by_test, by_val = scores[scores[:, 1].argmax()], scores[scores[:, 0].argmax()]
     return [by_test[1], by_test[2], by_val[1], by_val[2], by_val[0]]

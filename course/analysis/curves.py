@@ -1,10 +1,11 @@
-"""Reading training curves: what state is this run in, and what is the cheapest thing to try?
+"""Reading training curves: which state is this run in, and what is the cheapest thing to try?
 
     reading = read_curves(history)        # or a run directory
     print(reading)                        # the state, the numbers, interventions by cost
 
-The states are the lecture's: underfit, sweet spot, overfit; and the two in which no curve is worth
-reading further: diverged and not learning. Few or missing numbers give `undecided` and the reason.
+The states are the lecture's (underfit, sweet spot, overfit) and two in which the curve is not worth
+reading further (diverged, not learning). If numbers are missing or too few, the state is
+`undecided`, with the reason.
 
 Source: Lecture 3, "Reading training curves"; ledger S15, X06.
 """
@@ -26,38 +27,38 @@ from course.tables import html_table
 
 LEAST_EPOCHS = 4
 NOT_LEARNED = 0.05
-"""Fall of the training loss, as a share of its start, below which nothing was learned."""
+"""If the training loss falls by less than this share of its start, nothing was learned."""
 BLOWN_UP = 0.5
-"""Rise of the training loss over its start, as a share of it, from which the run diverged."""
+"""If the training loss rises above its start by this share of it, the run diverged."""
 CAME_BACK = 0.25
-"""Share of its start by which a training loss may rise again after it had fallen."""
+"""Share of its start by which a training loss may rise again after falling."""
 RISE = 0.05
-"""Rise of the validation loss over its best that is more than wobbling."""
+"""A rise of the validation loss above its best that is more than wobbling."""
 GAP = 0.15
-"""Share of the start by which training may fall further than validation."""
+"""Share of the start by which the training loss may fall further than the validation loss."""
 HIGH = 0.4
-"""Share of its start at which a training loss at rest is too high."""
+"""A training loss that levels off above this share of its start is too high."""
 STILL = 0.1
-"""Share of its start above which a loss that falls still has some way to go."""
+"""A falling loss above this share of its start still has some way to go."""
 FALLING = 0.02
-"""Fall per epoch, as a share of the current loss, that promises more."""
+"""A fall per epoch, as a share of the current loss, that promises further progress."""
 
 INTERVENTIONS: dict[str, tuple[str, ...]] = {
     "diverged": (
-        "a 10 times smaller learning rate, or what lr_find suggests",
+        "a learning rate 10 times smaller, or the one lr_find suggests",
         "clip the gradient's norm at 1",
-        "a warm-up of some hundred updates",
-        "look at the data of the batch before the explosion; fp32 instead of fp16",
+        "a warm-up of a few hundred updates",
+        "look at the data of the batch before the explosion; use fp32 instead of fp16",
     ),
     "not learning": (
         "overfit one batch (course.debug.climb, rung 3); diagnose(setup)",
         "look at five inputs and their targets by eye",
         "the learning rate that lr_find suggests",
-        "does the optimizer hold model.parameters()? is anything frozen?",
+        "check that the optimizer holds model.parameters() and that nothing is frozen",
     ),
     "underfit": (
-        "train longer: more epochs of the same",
-        "a larger learning rate, as far as lr_find allows",
+        "train longer, with the same settings",
+        "a larger learning rate, up to what lr_find suggests",
         "less weight decay, dropout, augmentation",
         "a larger model, or better features",
     ),
@@ -79,22 +80,22 @@ INTERVENTIONS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class CurveReading:
-    """What the curves say."""
+    """The state that the curves show."""
 
     verdict: str
     """`underfit`, `sweet spot`, `overfit`, `diverged`, `not learning` or `undecided`."""
     reason: str
-    """In a sentence, with the numbers that decided."""
+    """The reason in a sentence, with the numbers that decided."""
     evidence: dict[str, float] = field(default_factory=dict)
     history: History | None = None
 
     @property
     def interventions(self) -> tuple[str, ...]:
-        """What to try, the cheapest first."""
+        """What to try, cheapest first."""
         return INTERVENTIONS[self.verdict]
 
     def plot(self) -> Any:
-        """Figure of losses, metric, learning rate and gradient norm."""
+        """A Figure of losses, metric, learning rate and gradient norm."""
         from course.plots.curves import plot_history
 
         return plot_history(self.history.epochs if self.history else [], title=self.verdict)
@@ -127,13 +128,13 @@ def read_curves(source: History | Path | str | Sequence[Mapping[str, Any]]) -> C
     """The state of a run, read from its losses.
 
     Args:
-        source: What `fit` returns, a run directory, or a dictionary per epoch with `train_loss`
-            and, as far as there are any, `val_loss`, a metric, `lr`, `grad_norm`.
+        source: What `fit` returns, a run directory, or one dictionary per epoch with `train_loss`
+        and, if available, `val_loss`, a metric, `lr`, `grad_norm`.
 
     Raises:
-        EngineError: A directory that is not a run.
-        ValueError: Epochs without `train_loss`, a loss that is not a number, or something
-            other than epochs.
+        EngineError: The directory is not a run.
+        ValueError: Epochs have no `train_loss`, a loss is not a number, or the source does not hold
+        epochs.
 
     Source: Lecture 3, "Reading training curves"; ledger S15.
     """
@@ -144,8 +145,8 @@ def read_curves(source: History | Path | str | Sequence[Mapping[str, Any]]) -> C
     val = _column(history, "val_loss")
     if history.epochs and not train:
         raise ValueError(
-            f"an epoch holds {', '.join(history.epochs[0])}: no train_loss in it, and without one "
-            "there is no curve to read."
+            f"an epoch holds {', '.join(history.epochs[0])}: there is no train_loss, so there is "
+            "no curve to read."
         )
     verdict, reason, evidence = _state(train, val)
     return CurveReading(verdict, reason, evidence, history)
@@ -168,19 +169,22 @@ def _listed(source: Any) -> list[Any]:
     if isinstance(source, Mapping) or not isinstance(source, Iterable):
         raise ValueError(
             f"source is a {type(source).__name__}: expected what fit() returns, a run directory, "
-            "or a list with a dictionary per epoch, as [{'train_loss': 2.1, 'val_loss': 2.2}, ...]."
+            "or a list with one dictionary per epoch, e.g. [{'train_loss': 2.1, 'val_loss': "
+            "2.2}, ...]."
         )
     return list(source)
 
 
 def _epoch(epoch: Any) -> dict[str, Any]:
     if not isinstance(epoch, Mapping):
-        raise ValueError(f"an epoch is {epoch!r}: expected a dictionary, as {{'train_loss': 2.1}}.")
+        raise ValueError(
+            f"an epoch is {epoch!r}: expected a dictionary, e.g. {{'train_loss': 2.1}}."
+        )
     return dict(epoch)
 
 
 def _stopped_at_nonfinite(source: Any) -> str | None:
-    """What ended a recorded run, if that was a loss or gradient that is inf or nan."""
+    """What stopped a recorded run, if it was an inf or nan loss or gradient."""
     if not isinstance(source, (str, Path)):
         return None
     reason = str(read_run(source).content.get("reason") or "")
@@ -189,7 +193,7 @@ def _stopped_at_nonfinite(source: Any) -> str | None:
 
 
 def _column(history: History, name: str) -> list[float]:
-    """One number per epoch; nan where it is lost, as in a record, whose JSON holds no nan."""
+    """One number per epoch; nan if it is missing, as in a record, because JSON cannot hold nan."""
     if not any(name in epoch for epoch in history.epochs):
         return []
     return [_number(name, value, at) for at, value in enumerate(history.column(name), start=1)]
@@ -200,8 +204,8 @@ def _number(name: str, value: Any, epoch: int) -> float:
         return math.nan if value is None else float(value)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{name} of epoch {epoch} is {value!r}: expected a number; loss.item() makes one of a "
-            "tensor."
+            f"{name} of epoch {epoch} is {value!r}: expected a number; for a tensor use "
+            "loss.item()."
         ) from error
 
 
@@ -219,40 +223,40 @@ def _state(train: list[float], val: list[float]) -> Found:
         return "diverged", f"the training loss is {train[lost]} in epoch {lost + 1}.", {}
     if len(train) < LEAST_EPOCHS:
         seen = epochs_in_words(len(train))
-        return "undecided", f"{seen}; a curve begins to speak at {LEAST_EPOCHS}.", {}
+        return "undecided", f"{seen}; a curve can only be read from {LEAST_EPOCHS} epochs.", {}
     start, end = train[0], median(train[-_tail(train) :])
-    top = max(abs(start), start - min(train), 1e-12)  # a log-likelihood may fall below 0
+    top = max(abs(start), start - min(train), 1e-12)  # a negative log-likelihood may fall below 0
     slope = relative_slope(train)
-    evidence = {"training loss at first": start, "training loss now": end,
-                "change of it per epoch, as a share": slope}  # fmt: skip
+    evidence = {"first training loss": start, "current training loss": end,
+                "its relative change per epoch": slope}  # fmt: skip
     lowest = min(map(median, zip(train, train[1:], train[2:], strict=False)))
     if end - start > BLOWN_UP * top:
         return "diverged", f"the training loss rose from {start:.3g} to {end:.3g}.", evidence
     if end - lowest > CAME_BACK * top:
         return (
             "diverged",
-            f"the training loss had fallen to {lowest:.3g} and is back at {end:.3g}.",
+            f"the training loss fell to {lowest:.3g} and is back at {end:.3g}.",
             evidence,
         )
     if start - end < NOT_LEARNED * top or _is_noise(train, start - end):
         return (
             "not learning",
             f"the training loss went from {start:.4g} to {end:.4g}: a fall of less than "
-            f"{NOT_LEARNED:.0%}, or no more than its noise. (Unless all was learned before the "
-            "first epoch's end: compare with the loss of a constant answer.)",
+            f"{NOT_LEARNED:.0%}, or no more than its noise. (Unless everything was learned before "
+            "the end of the first epoch: compare with the loss of a constant prediction.)",
             evidence,
         )
     if not val or not any(map(math.isfinite, val)):
         return (
             "undecided",
-            "training falls; without a validation loss nothing says how far.",
+            "the training loss falls; without a validation loss, it is unclear when to stop.",
             evidence,
         )
     if not math.isfinite(val[-1]):
         return (
             "undecided",
-            f"training falls, but the validation loss is {val[-1]} in epoch {len(val)}: look at "
-            "the validation batches and their outputs first.",
+            f"the training loss falls, but the validation loss is {val[-1]} in epoch {len(val)}: "
+            "look at the validation batches and their outputs first.",
             evidence,
         )
     return _with_validation(train, val, start, end, slope, evidence)
@@ -267,54 +271,54 @@ def _with_validation(
     top = max(abs(start), abs(val[0]), start - min(train), 1e-12)
     rise = (val_end - val[best]) / max(abs(val[best]), 1e-12) if best < len(val) - 1 else 0.0
     gap = (val_end - end) / top
-    evidence |= {"validation loss now": val_end, "best validation loss": val[best],
+    evidence |= {"current validation loss": val_end, "best validation loss": val[best],
                  "best epoch": best + 1, "rise since then": rise, "gap / start": gap}  # fmt: skip
     fell_on = train[best] - end > 0.02 * top or train[best] > 1.25 * end
     if rise > max(RISE, 3 * _wobble(val, best)) and fell_on and best < len(val) - 1:
         return (
             "overfit",
-            f"validation was best in epoch {best + 1} ({val[best]:.3g}) and is {val_end:.3g} now, "
-            f"while training fell from {train[best]:.3g} to {end:.3g}.",
+            f"the validation loss was best in epoch {best + 1} ({val[best]:.3g}) and is now "
+            f"{val_end:.3g}, while the training loss fell from {train[best]:.3g} to {end:.3g}.",
             evidence,
         )
     if gap > GAP:
         return (
             "overfit",
-            f"training is at {end:.3g} and validation at {val_end:.3g}: what is learned does not "
-            "carry over.",
+            f"the training loss is {end:.3g} but the validation loss {val_end:.3g}: the model does "
+            "not generalise.",
             evidence,
         )
     still = -slope > FALLING and end > STILL * start and _surely_falls(train)
     if still and best >= len(val) - 1 - _tail(val):
         return (
             "underfit",
-            f"training still falls by {-slope:.1%} per epoch, and validation with it: stopped too "
-            "early.",
+            f"the training loss still falls by {-slope:.1%} per epoch, and the validation loss "
+            "with it: stopped too early.",
             evidence,
         )
     if end > HIGH * start:
         return (
             "underfit",
-            f"training rests at {end:.3g}, {end / start:.0%} of where it began, and validation is "
-            "as high: the model cannot, or is not allowed to.",
+            f"the training loss has levelled off at {end:.3g}, {end / start:.0%} of its start, and "
+            "the validation loss is as high: the model is too small or too constrained.",
             evidence,
         )
-    rest = f"; it still falls, but only {end / start:.1%} of where it began is left"
+    rest = f"; the training loss still falls, but only {end / start:.1%} of its start is left"
     return (
         "sweet spot",
-        f"training {end:.3g} and validation {val_end:.3g} lie together"
-        f"{rest if -slope > FALLING and start > 0 else ' and have come to rest'}.",
+        f"the training loss ({end:.3g}) and the validation loss ({val_end:.3g}) are close"
+        f"{rest if -slope > FALLING and start > 0 else ' and have levelled off'}.",
         evidence,
     )
 
 
 def _tail(values: Sequence[float]) -> int:
-    """Epochs that count as now: a fifth of the run, 1 to 5."""
+    """Number of epochs that count as current: a fifth of the run, 1 to 5."""
     return min(5, max(1, len(values) // 5))
 
 
 def relative_slope(values: Sequence[float]) -> float:
-    """Change per epoch over the last third, as a share of the present value (Theil and Sen).
+    """Change per epoch over the last third, as a share of the current value (Theil-Sen).
 
     >>> round(relative_slope([2.0, 1.8, 1.6, 1.4, 1.2, 1.0]), 2)
     -0.2
@@ -330,7 +334,7 @@ def _last_third(values: Sequence[float]) -> list[float]:
 
 
 def _surely_falls(values: Sequence[float]) -> bool:
-    """Whether the last third falls more surely than noise would; 3 or 4 epochs are believed."""
+    """Whether the last third falls by more than noise; with 3 or 4 epochs, any fall counts."""
     from scipy.stats import theilslopes
 
     last = _last_third(values)
@@ -338,7 +342,7 @@ def _surely_falls(values: Sequence[float]) -> bool:
 
 
 def _is_noise(train: Sequence[float], fall: float) -> bool:
-    """Whether a fall from the first epoch to the last ones is no more than jumps between epochs."""
+    """Whether the fall from the first epoch to the last ones is no larger than single jumps."""
     from scipy.stats import median_abs_deviation, theilslopes
 
     jumps = [b - a for a, b in pairwise(train)]
@@ -348,7 +352,7 @@ def _is_noise(train: Sequence[float], fall: float) -> bool:
 
 
 def _wobble(val: Sequence[float], best: int) -> float:
-    """How far validation jumps from epoch to epoch, as a share of its best."""
+    """How far the validation loss jumps from epoch to epoch, as a share of its best."""
     jumps = sorted(abs(b - a) for a, b in pairwise(val[1:]))
     middle = jumps[len(jumps) // 2] if jumps else 0.0
     return middle / max(abs(val[best]), 1e-12)

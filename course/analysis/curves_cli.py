@@ -1,4 +1,4 @@
-"""`course curves RUN_DIR`: the state of a recorded run, its numbers, what to try next."""
+"""`course curves RUN_DIR`: the state of a recorded run, its numbers, and what to try next."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ MOST_NAMES = 5
 
 
 def show(run_dir: Path, *, as_json: bool = False, plot: Path | None = None) -> str:
-    """What `course curves` prints.
+    """The output of `course curves`.
 
     Args:
-        run_dir: As `Trainer(run_dir=...)` wrote it.
-        as_json: One JSON object with `run`, `epochs` and what `CurveReading.to_json` holds.
-        plot: Draw the curves into this file.
+        run_dir: A directory written by `Trainer(run_dir=...)`.
+        as_json: One JSON object with `run`, `epochs` and the contents of `CurveReading.to_json`.
+        plot: Plot the curves to this file.
 
     Raises:
-        ValueError: No run directory, one that cannot be read, or a figure of unknown kind.
+        ValueError: There is no run directory, it cannot be read, or the figure's file type is
+        unknown.
 
     Source: Lecture 3, "Reading training curves"; ledger S15.
     """
@@ -40,10 +41,9 @@ def show(run_dir: Path, *, as_json: bool = False, plot: Path | None = None) -> s
 
 
 def read(run_dir: Path) -> CurveReading:
-    """The reading of a run directory, or what it is instead of one.
+    """The reading of a run directory, or an error that says what the path is instead.
 
-    Raises:
-        ValueError: As `show`.
+    Raises: ValueError: As for `show`.
     """
     if wrong := _is_no_run(run_dir):
         raise ValueError(wrong)
@@ -64,32 +64,33 @@ def draw(reading: CurveReading, file: Path) -> None:
     try:
         reading.plot().savefig(file)
     except OSError as error:
-        raise ValueError(f"--plot {file}: {error}. Try another file, as curves.png.") from error
+        raise ValueError(f"--plot {file}: {error}. Try another file, e.g. curves.png.") from error
 
 
 def _is_no_run(path: Path) -> str:
-    """What is there instead of a run directory; nothing where it is one."""
+    """What the path is instead of a run directory; empty if it is one."""
     if not path.exists():
         return f"{path}: no such directory. Recorded runs are listed by: course runs list runs"
     if path.is_file():
-        return f"{path}: a file. Give the directory it lies in: course curves {path.parent}"
+        return f"{path}: a file. Give the directory that it is in: course curves {path.parent}"
     if (path / RECORD).is_file():
         return ""
     inside = sorted(item.name for item in path.iterdir())
     if not inside:
         return (
-            f"{path}: empty, nothing was recorded there. A run is recorded where "
-            "Trainer(run_dir=...) says, from its first update on."
+            f"{path}: empty, nothing was recorded there. Trainer(run_dir=...) records a run there "
+            "from its first update on."
         )
     if runs := sorted(file.parent.name for file in path.glob(f"*/{RECORD}")):
         return (
-            f"{path}: no run itself, but holds {len(runs)}: {_some(runs)}. Read one of them: "
+            f"{path}: not a run, but it contains {len(runs)}: {_some(runs)}. Read one of them: "
             f"course curves {path / runs[0]}"
         )
     return (
-        f"{path}: no {RECORD} in it, so it is not a run directory; it holds {_some(inside)}. "
-        "Curves that another program logged go to course.analysis.read_curves, as a list with a "
-        "dictionary per epoch: {'train_loss': ..., 'val_loss': ...}."
+        f"{path}: there is no {RECORD} in it, so it is not a run directory; it contains "
+        f"{_some(inside)}. For curves that another program logged, call "
+        "course.analysis.read_curves with a list of one dictionary per epoch: {'train_loss': "
+        "..., 'val_loss': ...}."
     )
 
 

@@ -1,8 +1,8 @@
-"""Where torch.compile falls out of its graph, found by tracing alone: no C++ compiler is needed.
+"""Where torch.compile breaks its graph, found by tracing alone: no C++ compiler is needed.
 
-A compiled function is traced into graphs of tensor operations. Where Python has to look at a
-tensor's values, or does something that is not a tensor operation, the graph ends, Python runs, and
-another graph begins. Each break costs time, and hides operations from each other.
+A compiled function is traced into graphs of tensor operations. If Python has to look at a tensor's
+values, or does something that is not a tensor operation, the graph ends, Python runs, and another
+graph begins. Each break costs time, and operations on its two sides cannot be optimised together.
 
 Source: Engineering module, §5; annotated-loop essay, "Compilation"; ledger C34, T30, F119.
 """
@@ -21,12 +21,12 @@ import torch
 
 @dataclass(frozen=True, kw_only=True)
 class Traced:
-    """What tracing a function found."""
+    """The result of tracing a function."""
 
     graphs: int
-    """Graphs of tensor operations that were made of it."""
+    """Number of graphs of tensor operations it was traced into."""
     reasons: tuple[str, ...]
-    """Why a graph ended, one line per break."""
+    """The reason for each break, one line each."""
 
     def __str__(self) -> str:
         graphs = f"{self.graphs} graph{'s' if self.graphs != 1 else ''}"
@@ -34,10 +34,10 @@ class Traced:
 
 
 def graph_breaks(function: Callable[..., Any], *inputs: Any) -> Traced:
-    """Trace a function on these inputs, and say where its graph breaks.
+    """Trace a function on these inputs, and report where its graph breaks.
 
-    The function runs, so what it does besides returning happens. What torch.compile knew of other
-    functions is forgotten before and after.
+    The function runs, so its side effects happen. What torch.compile knew about other functions is
+    forgotten before and after.
     """
     with _fresh():
         found = torch._dynamo.explain(function)(*inputs)
@@ -48,8 +48,8 @@ def graph_breaks(function: Callable[..., Any], *inputs: Any) -> Traced:
 def fits_one_graph(function: Callable[..., Any], *inputs: Any) -> bool:
     """Whether `torch.compile(function, fullgraph=True)` accepts it on these inputs.
 
-    It accepts more than goes into one graph by default: sizes and numbers that it can only know
-    later, as of `x[x > 0]`.
+    It accepts more than goes into one graph by default: sizes and numbers that are only known
+    later, such as that of `x[x > 0]`.
     """
     with _fresh():
         try:
@@ -62,12 +62,12 @@ def fits_one_graph(function: Callable[..., Any], *inputs: Any) -> bool:
 def compile_here(
     function: Callable[..., Any], *inputs: Any
 ) -> tuple[Callable[..., Any], str, float]:
-    """The function compiled as far as this machine can, by which backend, and its first call's s.
+    """The function, compiled as far as this machine can; the backend; seconds of the first call.
 
-    Generating code needs a compiler, and on a CPU minutes of it: `inductor` is tried where there is
-    an accelerator, and where it fails, as on the CPU, `eager` traces and runs torch's own
-    operations. Where not even tracing works, as inside a sandbox, the function itself comes back,
-    with the backend `none`.
+    Generating code needs a compiler, and takes minutes on a CPU. So `inductor` is tried only if
+    there is an accelerator; otherwise, or if it fails, `eager` traces and runs torch's own
+    operations. If not even tracing works, for example inside a sandbox, the function itself is
+    returned, with the backend `none`.
     """
     backends = ["inductor", "eager"] if torch.accelerator.is_available() else ["eager"]
     for backend in backends:
@@ -86,7 +86,7 @@ def compile_here(
 
 @contextmanager
 def _fresh() -> Iterator[None]:
-    """Nothing compiled before counts, nothing stays, and no break is logged as a warning."""
+    """Ignore what was compiled before, keep nothing, and log no warnings about breaks."""
     logger = logging.getLogger("torch._dynamo")
     level = logger.level
     torch.compiler.reset()

@@ -1,9 +1,10 @@
-"""What a kill at any instant of a save would leave: the file, looked at while it is written.
+"""What a kill at any instant of a save would leave: the file, inspected while it is written.
 
     instants(save, state, path)     ["old", "cut off", "new"]
 
-`save` is watched step by step, and in the middle of torch's writing: an item of the state calls us
-when it is pickled. `killed_while_saving` does it with a real process and a real kill.
+The file is inspected at every step of `save`, and in the middle of torch's writing: an item of the
+state calls us when it is pickled. `killed_while_saving` does this with a real process and a real
+kill.
 
 Source: Training-loop chapter, c7, component 1; ledger C10.
 """
@@ -25,12 +26,12 @@ from typing import Any
 import torch
 
 PROBE = "written in between"
-"""Key of the item that calls back while the state is written."""
+"""Key of the item that calls back while the state is being written."""
 Save = Callable[[Mapping[str, Any], Path], Any]
 
 
 class Probe:
-    """Pickles as an empty dictionary, and calls a function while it does."""
+    """Pickles as an empty dictionary, and calls a function while being pickled."""
 
     def __init__(self, callback: Callable[[], Any]) -> None:
         self.callback = callback
@@ -41,12 +42,12 @@ class Probe:
 
 
 def instants(save: Save, state: Mapping[str, Any], path: Path) -> list[str]:
-    """What is found under the path before, during and after a save; repeats are left out.
+    """What is found at the path before, during and after a save, without repeats.
 
     Args:
-        save: Called as `save(state, path)`; what it raises comes through.
+        save: Called as `save(state, path)`; its exceptions are passed on.
         state: The new state.
-        path: Of a checkpoint that may be there already.
+        path: Path of a checkpoint, which may already exist.
 
     Returns:
         `old` (the bytes from before), `new` (a file that loads as the new state), `missing`, or
@@ -57,7 +58,7 @@ def instants(save: Save, state: Mapping[str, Any], path: Path) -> list[str]:
 
     def look() -> None:
         stamp = _stamp(path)
-        if stamp == stamps[-1]:  # nothing was written since
+        if stamp == stamps[-1]:  # nothing was written since then
             return
         stamps.append(stamp)
         found = _found(path, before)
@@ -71,7 +72,7 @@ def instants(save: Save, state: Mapping[str, Any], path: Path) -> list[str]:
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What changes whenever a file is written or replaced."""
+    """A value that changes whenever a file is written or replaced."""
     try:
         about = os.stat(path)
     except FileNotFoundError:
@@ -86,16 +87,16 @@ def _found(path: Path, before: bytes | None) -> str:
         return "old"
     try:
         torch.load(path, weights_only=True)
-    except Exception:  # torch raises half a dozen kinds for a damaged file
+    except Exception:  # torch raises various errors for a damaged file
         return "cut off"
     return "new"
 
 
 @contextmanager
 def _step_by_step(look: Callable[[], None], code: Any):
-    """Within it, `look` is called at each step of every function of that code's file.
+    """In this block, `look` is called at each step of every function in that code's file.
 
-    And of pathlib and shutil, whose copies and writes open a file before they fill it.
+    This includes pathlib and shutil, whose copies and writes open a file before they fill it.
     """
     files = {getattr(code, "co_filename", None), pathlib.__file__, shutil.__file__}
 
@@ -137,12 +138,13 @@ def killed_while_saving(how: str, path: Path) -> dict[str, Any]:
     """Let another process overwrite a checkpoint of epoch 1, and kill it while it writes.
 
     Args:
-        how: `direct`, into the file itself, or `renamed`, into another file that is then renamed.
-        path: Of the checkpoint; its folder must exist.
+        how: `direct`, writes into the file itself; `renamed` writes into another file and then
+        renames it.
+        path: Path of the checkpoint; its folder must exist.
 
     Returns:
-        `files` in the folder afterwards, and the `epoch` that the checkpoint still gives, or the
-        name of the `error` of loading it.
+        `files` in the folder afterwards, and the `epoch` of the checkpoint, or the name of the
+        `error` raised when loading it.
     """
     torch.save({"epoch": 1, "weights": torch.ones(1000)}, path)
     root = str(Path(__file__).parents[2])

@@ -1,9 +1,9 @@
-"""Five ways in which a split leaks, each on real data, next to the split that does not.
+"""Five ways in which a split leaks, each on real data and next to a split that does not leak.
 
     for leak in five_leaks(): print(leak)
 
-One score for both splits of the same rows: what the leaking one reports above the other is what the
-leak is worth. `check_split` is asked about both.
+The same rows are split both ways: the difference between the two scores is the effect of the leak.
+`check_split` examines both splits.
 
 Source: Lecture 3, "Before trusting validation"; training-loop chapter, c5, bug 5; ledger T24, F99,
 F100, X34.
@@ -23,42 +23,42 @@ from course.data.splits import group_split, random_split, stratified_split, time
 from course.whole import check_seed
 
 DRAWS = 5
-"""Splits that a score is averaged over: one split of a few hundred rows moves by a point or two."""
+"""Splits to average over: the score of one split of a few hundred rows varies by a point or two."""
 NUM_WRITERS = 13
-"""People who wrote scikit-learn's digits, by its own description; their rows stand together."""
+"""Writers of scikit-learn's digits, by its own description; a writer's rows are adjacent."""
 ASKED = ("copies", "near copies", "look-alikes", "groups", "times", "preprocessing")
-"""What `check_split` is asked: the leaks, not the shifts."""
+"""What `check_split` looks for: leaks, not shifts."""
 
 Split = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Leak:
-    """One leak and its honest twin."""
+    """One leak, with its honest counterpart."""
 
     kind: str
     data: str
-    """What the rows are, and how the leak came about."""
+    """What the rows are, and how the leak arises."""
     measure: str
     """`accuracy`, `balanced accuracy` or `error`."""
     leaking: float
-    """Mean score on validation of the leaking split."""
+    """Mean validation score of the leaking split."""
     honest: float
-    """The same of the split that does not leak."""
+    """Mean validation score of the split that does not leak."""
     found: tuple[str, ...]
-    """Ids of what `check_split` says about the leaking split."""
+    """Ids of the findings of `check_split` for the leaking split."""
     found_honest: tuple[str, ...]
-    """And about the other."""
+    """Ids of its findings for the other split."""
 
     @property
     def gain(self) -> float:
-        """How much better the leak makes the score look; of an error, how much lower."""
+        """How much better the leak makes the score look; for an error, how much lower."""
         sign = -1 if self.measure == "error" else 1
         return sign * (self.leaking - self.honest)
 
     @property
     def mistakes(self) -> tuple[float, float]:
-        """With the leak and without: 1 − accuracy, or the error; lower looks better."""
+        """With and without the leak: 1 − accuracy, or the error; lower looks better."""
         if self.measure == "error":
             return self.leaking, self.honest
         return 1 - self.leaking, 1 - self.honest
@@ -73,24 +73,24 @@ class Leak:
 
 @dataclass(frozen=True, kw_only=True)
 class _Side:
-    """A drawn split: validation's score, and how to ask about it, which takes longer."""
+    """A random split: its validation score, and a function that checks it, which takes longer."""
 
     score: float
     ask: Callable[[], SplitReport]
 
 
 def five_leaks(*, seed: int = 0) -> Iterator[Leak]:
-    """All five, in the order in which a project meets them.
+    """All five, in the order in which they arise in a project.
 
     Args:
-        seed: Of the splits.
+        seed: Seed for the splits.
     """
     for make in LEAKS.values():
         yield make(seed=check_seed(seed))
 
 
 def copies(*, seed: int = 0) -> Leak:
-    """Breast cancer, 40 malignant cases repeated nine times: before the split, or after it."""
+    """Breast cancer, 40 malignant cases repeated nine times, before or after the split."""
     inputs, targets = _breast_cancer()
     rare, common = np.flatnonzero(targets == 0), np.flatnonzero(targets == 1)
 
@@ -107,7 +107,7 @@ def copies(*, seed: int = 0) -> Leak:
 
 
 def near_copies(*, seed: int = 0) -> Leak:
-    """Breast cancer, two patients in five a second time, rounded: split by row, or by patient."""
+    """Breast cancer, two in five patients a second time, rounded; split by row or by patient."""
     once, labels = _breast_cancer()
     again = np.arange(0, len(once), 5)
     again = np.sort(np.concatenate([again, again[:-1] + 2]))
@@ -122,14 +122,14 @@ def near_copies(*, seed: int = 0) -> Leak:
             inputs, targets, split if leaking else group_split(patients, 0.3, seed=seed)
         )
 
-    about = "breast cancer, two patients in five also from a second export, rounded to 3 digits"
+    about = "breast cancer, two in five patients also from a second export, rounded to 3 digits"
     return _leak("near copies", about, "accuracy", draw, seed)
 
 
 def groups(*, seed: int = 0) -> Leak:
-    """Digits of 13 writers: rows split at random, or writers.
+    """Digits of 13 writers, split by row or by writer.
 
-    Who wrote what is not in the data; the rows are cut into 13 stretches of equal length.
+    The data do not say who wrote which digit, so the rows are cut into 13 equal stretches.
     """
     from sklearn.datasets import load_digits
 
@@ -145,7 +145,7 @@ def groups(*, seed: int = 0) -> Leak:
 
 
 def times(*, seed: int = 0) -> Leak:
-    """A camera that pans across a photo: guess how bright the column is that comes into view."""
+    """A camera pans across a photo: predict the brightness of the next column to come into view."""
     frames, brightness = _pan()
     moments = np.arange(len(frames))
 
@@ -153,12 +153,12 @@ def times(*, seed: int = 0) -> Leak:
         split = random_split(len(frames), 0.2, seed=seed) if leaking else time_split(moments, 0.2)
         return _next_column(frames, brightness, split, moments)
 
-    about = "frames of a pan across a photo, adjacent ones nearly alike"
+    about = "frames of a pan across a photo, neighbouring frames nearly alike"
     return _leak("times", about, "error", draw, seed)
 
 
 def preprocessing(*, seed: int = 0) -> Leak:
-    """Wine, scaled by the mean and deviation of all rows, or of training alone."""
+    """Wine, scaled by the mean and deviation of all rows or of the training rows only."""
     from sklearn.datasets import load_wine
 
     inputs, targets = load_wine(return_X_y=True)
@@ -174,7 +174,7 @@ def preprocessing(*, seed: int = 0) -> Leak:
 def _leak(
     kind: str, data: str, measure: str, draw: Callable[[int, bool], _Side], seed: int
 ) -> Leak:
-    """Both splits, drawn several times; what is found is said of the first drawing."""
+    """Draw both splits several times; the findings are those of the first draw."""
     sides = {
         leaking: [draw(seed + offset, leaking) for offset in range(DRAWS)]
         for leaking in (True, False)
@@ -205,7 +205,7 @@ def _nearest(
     inputs: np.ndarray, targets: np.ndarray, split: Split, *, scale: bool = True,
     groups: np.ndarray | None = None,
 ) -> _Side:  # fmt: skip
-    """The nearest training row's class, by accuracy; columns scaled by training unless they are."""
+    """Accuracy of the nearest training row's class; with `scale`, scaled by training."""
     from sklearn.neighbors import KNeighborsClassifier
 
     train, val = split
@@ -218,7 +218,7 @@ def _nearest(
 def _next_column(
     frames: np.ndarray, brightness: np.ndarray, split: Split, moments: np.ndarray
 ) -> _Side:
-    """Three nearest frames, by the root of the mean squared error."""
+    """Root mean squared error of the mean of the three nearest frames."""
     from sklearn.metrics import root_mean_squared_error
     from sklearn.neighbors import KNeighborsRegressor
 
@@ -242,11 +242,11 @@ def _breast_cancer() -> tuple[np.ndarray, np.ndarray]:
 
 
 WINDOW, EVERY = 40, 8
-"""Columns that a frame shows, and of how many rows one is kept."""
+"""Columns that a frame shows; one row in this many is kept."""
 
 
 def _pan() -> tuple[np.ndarray, np.ndarray]:
-    """Frames [N, F] of a window that moves over a photo, and the next column's brightness [N]."""
+    """Frames [N, F] of a window moving over a photo, and the brightness of the next column [N]."""
     from sklearn.datasets import load_sample_image
 
     photo = load_sample_image("china.jpg").mean(axis=2) / 255

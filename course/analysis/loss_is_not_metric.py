@@ -1,7 +1,8 @@
-"""Loss is not the metric: the loss is what the gradient can see, the metric is what one wants.
+"""Loss is not the metric: the loss is what the gradient can see, the metric is what we want.
 
-Each case trains (or builds) two models on real embedded data and measures loss and metrics of both
-on the same validation examples. What the loss calls better and what the metric calls better differ.
+Each case trains (or builds) models on real bundled data and measures their loss and metrics on the
+same validation examples. The model that is better by the loss is not the one that is better by the
+metric.
 
     print(imbalanced())     # accuracy and cross-entropy prefer the model that finds less
     for case in cases(): case.plot()
@@ -30,16 +31,16 @@ Better = Literal["min", "max"]
 
 @dataclass(frozen=True)
 class Case:
-    """Some models, the same examples, several measures."""
+    """Several models on the same examples, compared by several measures."""
 
     title: str
     data: str
     measures: dict[str, Better]
-    """By name, whether lower or higher is better; the training loss comes first."""
+    """Whether lower or higher is better, by measure; the training loss comes first."""
     models: dict[str, dict[str, float]]
     """Value of each measure, by model."""
     lesson: str
-    """What to take home, in a sentence."""
+    """The lesson, in a sentence."""
 
     @property
     def loss(self) -> str:
@@ -47,9 +48,11 @@ class Case:
         return next(iter(self.measures))
 
     def winner(self, measure: str) -> str | None:
-        """The better model by this measure; None where the best two are equal."""
+        """The best model by this measure; None if the best two are equal."""
         if measure not in self.measures:
-            raise ValueError(f"no measure {measure!r}; there are {', '.join(self.measures)}.")
+            raise ValueError(
+                f"no measure {measure!r}; the measures are {', '.join(self.measures)}."
+            )
         sign = 1 if self.measures[measure] == "min" else -1
         ranked = sorted(self.models, key=lambda name: sign * self.models[name][measure])
         first, second = (self.models[name][measure] for name in ranked[:2])
@@ -57,12 +60,12 @@ class Case:
 
     @property
     def disagree(self) -> tuple[str, ...]:
-        """Measures that do not choose the model that the loss chooses."""
+        """Measures that choose a different model than the loss does."""
         by_loss = self.winner(self.loss)
         return tuple(m for m in self.measures if self.winner(m) != by_loss)
 
     def plot(self) -> Any:
-        """Bars of every measure as a Figure."""
+        """A Figure with bars for every measure."""
         from course.plots.errors import plot_case
 
         return plot_case(self)
@@ -76,7 +79,7 @@ class Case:
         }  # fmt: skip
 
     def to_csv(self) -> str:
-        """A line a model, with a header."""
+        """One line per model, with a header."""
         rows = ({"model": name} | dict(values) for name, values in self.models.items())
         return as_csv(["model", *self.measures], rows)
 
@@ -116,7 +119,7 @@ def cases(seed: int = 0) -> Iterator[Case]:
     """All cases of the lecture's table, in its order.
 
     Args:
-        seed: Of splits and weights.
+        seed: Seed for splits and weights.
     """
     for case in CASES.values():
         yield case(seed=seed)
@@ -126,9 +129,9 @@ def cases(seed: int = 0) -> Iterator[Case]:
 
 
 def balanced(*, seed: int = 0) -> Case:
-    """Upper halves of digits: one model, its logits as they are and five times as large.
+    """Upper halves of digits: one model, with its own logits and with logits five times as large.
 
-    Accuracy cannot tell them apart, since no argmax changes; cross-entropy and calibration error
+    Accuracy cannot distinguish them, since no argmax changes; cross-entropy and calibration error
     can.
 
     Source: Lecture 3, "Loss is not the metric" (balanced: accuracy hides calibration); T23.
@@ -155,7 +158,7 @@ def balanced(*, seed: int = 0) -> Case:
         "digits, upper halves, 10 classes",
         {"cross-entropy": "min", "accuracy": "max", "ECE": "min"},
         models,
-        "No prediction changed, so accuracy is equal; only the probabilities became worse.",
+        "No prediction changed, so accuracy is equal; only the probabilities got worse.",
     )
 
 
@@ -163,14 +166,14 @@ def balanced(*, seed: int = 0) -> Case:
 
 
 def imbalanced(*, seed: int = 0, digit: int = 8) -> Case:
-    """Digits, one digit against the nine others: about one example in ten is positive.
+    """One digit against the nine others: about one example in ten is positive.
 
-    A model that always says no is 90 % accurate and finds none. Plain and class-weighted
-    cross-entropy train the same linear model; the plain one wins by loss and often by accuracy,
+    A model that always says no is 90 % accurate but finds no positives. Plain and class-weighted
+    cross-entropy train the same linear model; the plain one wins by loss and often by accuracy, but
     the weighted one finds more of the rare class.
 
     Args:
-        seed: Of the split and the weights.
+        seed: Seed for the split and the weights.
         digit: The rare class.
 
     Source: Lecture 3, "Loss is not the metric" (imbalanced: the majority wins); T23, N60, F101.
@@ -208,7 +211,7 @@ def imbalanced(*, seed: int = 0, digit: int = 8) -> Case:
             "AUPRC": float(metrics.average_precision_score(truth, scores)),
         }
     return Case(
-        "A rare class: accuracy looks good where nothing is found",
+        "A rare class: accuracy looks good although nothing is found",
         f"digits, {digit} against the rest: {truth.mean():.0%} positive",
         {
             "cross-entropy": "min", "accuracy": "max", "F1": "max", "recall": "max",
@@ -226,13 +229,13 @@ def imbalanced(*, seed: int = 0, digit: int = 8) -> Case:
 def regression(*, seed: int = 0) -> Case:
     """Diabetes: the same line fitted by squared and by absolute error, some targets mistyped.
 
-    One training target in twenty is ten times too large, as if typed without the decimal point.
-    Validation is clean. Squared error follows the few; absolute error does not.
+    One training target in twenty is ten times too large, as if typed without its decimal point.
+    Validation is clean. Squared error follows these few; absolute error does not.
 
     Args:
-        seed: Of the split and of which targets are mistyped.
+        seed: Seed for the split and for the choice of mistyped targets.
 
-    Source: Lecture 3, "Loss is not the metric" (regression: how errors are weighed); T23, T05.
+    Source: Lecture 3, "Loss is not the metric" (regression: how errors are weighted); T23, T05.
     """
     from sklearn import metrics
     from sklearn.datasets import load_diabetes
@@ -264,13 +267,13 @@ def regression(*, seed: int = 0) -> Case:
         }
     squares, absolutes = models.values()
     return Case(
-        "Regression: the loss says whose errors count",
+        "Regression: the loss decides whose errors count",
         f"diabetes, {len(mistyped)} of {len(train)} training targets times 10",
         {"training MSE": "min", "training MAE": "min", "RMSE": "min", "MAE": "min", "R²": "max"},
         models,
-        "Least squares has the lowest training MSE there is; on clean validation data its RMSE is "
-        f"{squares['RMSE']:.1f} against {absolutes['RMSE']:.1f}. A square weighs an error that is "
-        "ten times as large like a hundred.",
+        "Least squares has the lowest possible training MSE, but on clean validation data its "
+        f"RMSE is {squares['RMSE']:.1f} against {absolutes['RMSE']:.1f}. Squared, an error ten "
+        "times as large counts a hundred times as much.",
     )
 
 
@@ -280,13 +283,13 @@ def regression(*, seed: int = 0) -> Case:
 def ranking(*, seed: int = 0, num_queries: int = 150) -> Case:
     """Digits as retrieval: one embedding, and the same at a tenth of its scale.
 
-    Distances shrink alike, so every list is ordered as before: recall@1 and reciprocal rank stay
-    equal to the last digit, while the contrastive loss with margin 1 moves a long way. A third, of
-    two dimensions only, is scaled to please the loss and ranks worse.
+    All distances shrink by the same factor, so every list keeps its order: recall@1 and reciprocal
+    rank stay equal to the last digit, while the contrastive loss with margin 1 changes a lot. A
+    third embedding, with only two dimensions, is scaled to minimise the loss, and ranks worse.
 
     Args:
-        seed: Of the split.
-        num_queries: Validation digits that search among the training ones.
+        seed: Seed for the split.
+        num_queries: Number of validation digits used as queries on the training digits.
 
     Source: Lecture 3, "Loss is not the metric" (ranking: poor top-k); T23, T05.
     """
@@ -318,8 +321,8 @@ def ranking(*, seed: int = 0, num_queries: int = 150) -> Case:
         f"digits, {num_queries} queries in {len(labels)} examples",
         {"contrastive loss": "min", "recall@1": "max", "MRR": "max"},
         models,
-        "Scaling changes the loss and no list; an embedding with a lower loss may put the wrong "
-        "digit first. Watch recall@k or MRR.",
+        "Scaling changes the loss but no ranking; an embedding with a lower loss may put the wrong "
+        "digit first. Monitor recall@k or MRR.",
     )
 
 
@@ -327,7 +330,7 @@ def _retrieval(distances: Tensor, relevant: Tensor) -> dict[str, float]:
     """Loss and torchmetrics' scores; the nearest comes first. `recall@1`: is the first relevant?"""
     from torchmetrics.functional.retrieval import retrieval_hit_rate, retrieval_reciprocal_rank
 
-    # Above 0, for torchmetrics 1.9 takes what scores 0 or less for not retrieved.
+    # Above 0, because torchmetrics 1.9 treats scores of 0 or less as not retrieved.
     pairs = list(zip(1 - distances / (2 * distances.max()), relevant, strict=True))
     hits = [retrieval_hit_rate(nearness, same, top_k=1) for nearness, same in pairs]
     ranks = [retrieval_reciprocal_rank(nearness, same) for nearness, same in pairs]
@@ -339,12 +342,12 @@ def _retrieval(distances: Tensor, relevant: Tensor) -> dict[str, float]:
 
 
 def contrastive_loss(distances: Tensor, same: Tensor, margin: float = 1.0) -> Tensor:
-    """Mean of d² over pairs of one class and of max(0, margin − d)² over the others, half each.
+    """Mean of d² over same-class pairs and of max(0, margin − d)² over the others, half each.
 
     Args:
         distances: [Q, G] float, not negative.
         same: [Q, G] bool.
-        margin: How far apart other classes should be.
+        margin: How far apart different classes should be.
 
     Source: Hadsell, Chopra and LeCun 2006; ledger T05.
     """

@@ -1,10 +1,10 @@
-"""Races: how many updates a way of training takes to a loss, over several seeds.
+"""Races: how many updates a way of training needs to reach a loss, over several seeds.
 
     losses = islice(losses_of(data, make_model, make_optimizer, seed=0), 300)
     updates_to(0.1, losses)
 
-One run says little about two optimizers: start and order of the batches move the count by as much
-as many a difference between them.
+One run says little about two optimizers: initial weights and batch order change the count by as
+much as many differences between optimizers do.
 
 Source: Annotated-loop essay, "The efficient loop"; training-loop chapter, c6, experiments 1, 2 and
 5; ledger X56, X39, X40, X43.
@@ -33,15 +33,15 @@ def losses_of(
     batch_size: int = 64,
     factor: Callable[[int], float] = lambda update: 1.0,
 ) -> Iterator[float]:
-    """The loss over all training examples after each update, for as long as somebody asks.
+    """The loss over all training examples after each update, without end.
 
     Args:
-        data: Classes to be told apart, by cross-entropy.
-        make_model: Called once, with torch's generator at `seed`.
-        make_optimizer: Of the model.
-        seed: Of the weights and of the order of the batches.
+        data: Data for classification by cross-entropy.
+        make_model: Called once, with torch's generator seeded with `seed`.
+        make_optimizer: Makes the optimizer of the model.
+        seed: Seed for the weights and the order of the batches.
         batch_size: Examples per update.
-        factor: Of each group's learning rate, by update, counted from 0.
+        factor: Factor of each group's learning rate, by update, counted from 0.
     """
     with undisturbed():
         torch.manual_seed(seed)
@@ -58,7 +58,7 @@ def losses_of(
             F.cross_entropy(model(batch), labels).backward()
             optimizer.step()
             update += 1
-            with torch.no_grad():  # no yield in here: a generator that rests would leave it on
+            with torch.no_grad():  # no yield in here: a suspended generator would leave it on
                 loss = F.cross_entropy(model(inputs), targets).item()
             yield loss
 

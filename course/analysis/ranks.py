@@ -1,9 +1,9 @@
-"""One training step on several ranks, played in one process and done in several.
+"""One training step on several ranks, simulated in one process or run in several.
 
 Each rank runs forward and backward on its own share of the batch, and DistributedDataParallel takes
-the plain mean of the ranks' gradients. That is the joined batch's gradient only where every rank
-averages over as many examples, and where no layer looks at the whole batch: BatchNorm sees its own
-rank's examples alone.
+the plain mean of the ranks' gradients. That is the joined batch's gradient only if every rank
+averages over equally many examples, and if no layer depends on the whole batch: BatchNorm sees only
+its own rank's examples.
 
 Source: Training-loop chapter, c2; engineering module, §5; ledger N52, T30, F88.
 """
@@ -27,40 +27,40 @@ from torch.nn.parallel import DistributedDataParallel
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 90
-"""Two interpreters import torch on a busy machine: some ten seconds; then it is given up."""
+"""Timeout: two interpreters that import torch on a busy machine take some ten seconds."""
 Batch = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankStep:
-    """What one rank holds after forward and backward on its share."""
+    """What one rank has after forward and backward on its share."""
 
     count: int
     """Examples in its share."""
     loss: float
     """Their mean loss."""
     grads: dict[str, Tensor]
-    """Of its own share; in a real step those after the exchange."""
+    """Gradients of its own share; in a real step, those after the exchange."""
     buffers: dict[str, Tensor]
-    """Running statistics of BatchNorm, for example."""
+    """For example the running statistics of BatchNorm."""
 
 
 def shares(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
     """The batch cut into one share per rank.
 
     Raises:
-        ValueError: The sizes do not add up to the batch.
+        ValueError: The sizes do not add up to the batch size.
     """
     inputs, targets = batch
     if sum(sizes) != len(targets):
-        raise ValueError(f"shares of {list(sizes)} examples, and the batch holds {len(targets)}.")
+        raise ValueError(f"shares of {list(sizes)} examples, but the batch holds {len(targets)}.")
     return list(zip(inputs.split(list(sizes)), targets.split(list(sizes)), strict=True))
 
 
 def play_ranks(
     model: nn.Module, criterion: Callable[[Tensor, Tensor], Tensor], batches: Sequence[Batch]
 ) -> list[RankStep]:
-    """Each rank's step on a copy of the model, one after another; nothing is exchanged."""
+    """Each rank's step on its own copy of the model, one after another, without any exchange."""
     return [_step(copy.deepcopy(model), criterion, batch) for batch in batches]
 
 
@@ -81,7 +81,7 @@ def _step(
 
 
 def mean_gradient(steps: Sequence[RankStep], *, by_count: bool = False) -> dict[str, Tensor]:
-    """The ranks' gradients averaged: plainly, as DistributedDataParallel does, or by examples."""
+    """The mean of the ranks' gradients: plain, as under DistributedDataParallel, or by examples."""
     total = sum(step.count for step in steps)
     weights = [step.count / total if by_count else 1 / len(steps) for step in steps]
     return {
@@ -91,15 +91,15 @@ def mean_gradient(steps: Sequence[RankStep], *, by_count: bool = False) -> dict[
 
 
 def joined(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What one process would have on the whole batch, from what each rank has on its share.
+    """Combine the ranks' results into what one process would have on the whole batch.
 
     Args:
-        reports: Of each rank `count`, its number of examples; `loss`, their mean; `correct`, how
-            many are right; `grads`, by name the gradient of the mean, or None where none arrived.
-            A rank without examples has nan for its means; at least one has examples.
+        reports: For each rank `count`, its number of examples; `loss`, their mean; `correct`, how
+        many are right; `grads`, the gradient of the mean by name, or None if none arrived. A rank
+        without examples has nan for its means; at least one rank has examples.
 
     Returns:
-        `loss`, `accuracy` and `grads` of the mean over all examples; a gradient is None where it is
+        `loss`, `accuracy` and `grads` of the mean over all examples; a gradient is None if it is
         None on every rank that has examples.
     """
     used = [report for report in reports if report["count"]]
@@ -128,11 +128,11 @@ def gap(gradient: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
 def run_ranks(
     model: nn.Module, criterion: Callable[[Tensor, Tensor], Tensor], batches: Sequence[Batch]
 ) -> list[RankStep]:
-    """The same step in a process per rank, under DistributedDataParallel, on the CPU.
+    """The same step with one process per rank, under DistributedDataParallel, on the CPU.
 
     Raises:
         RuntimeError: Processes, or connections between them, are not allowed here; or a rank
-            failed. The message ends with what it said last.
+        failed. The message ends with its last output.
     """
     with tempfile.TemporaryDirectory() as folder:
         torch.save((model, criterion, list(batches)), Path(folder) / "job.pt")
@@ -142,7 +142,7 @@ def run_ranks(
                 started.append(_start(folder, rank, len(batches)))
             said = [process.communicate(timeout=TIMEOUT_S)[1] for process in started]
         except (OSError, subprocess.TimeoutExpired) as fault:
-            raise RuntimeError(f"{len(batches)} processes did not come together: {fault}") from None
+            raise RuntimeError(f"{len(batches)} processes could not connect: {fault}") from None
         finally:
             for process in started:
                 process.kill()
@@ -156,7 +156,7 @@ def run_ranks(
 
 
 def _start(folder: str, rank: int, num_ranks: int) -> subprocess.Popen:
-    """One rank in an interpreter of its own."""
+    """Start one rank in its own interpreter."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
                                 "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}  # fmt: skip
     command = [sys.executable, "-m", "course.analysis.ranks", folder, str(rank), str(num_ranks)]
@@ -166,7 +166,7 @@ def _start(folder: str, rank: int, num_ranks: int) -> subprocess.Popen:
 
 
 def _be_rank(folder: Path, rank: int, num_ranks: int) -> None:
-    """What a rank's process does: meet the others at a file, step, write what it holds."""
+    """The process of a rank: meet the others at a file, step, write the results."""
     import torch.distributed as dist
 
     meeting = f"file://{folder / 'meeting'}"
@@ -176,7 +176,7 @@ def _be_rank(folder: Path, rank: int, num_ranks: int) -> None:
         model, criterion, batches = job
         shared = DistributedDataParallel(model)
         torch.save(vars(_step(shared, criterion, batches[rank])), folder / f"{rank}.pt")
-        dist.barrier()  # one that leaves early takes its connections from the others
+        dist.barrier()  # a rank that exits early closes its connections to the others
     finally:
         dist.destroy_process_group()
 

@@ -1,4 +1,4 @@
-"""What a module reaches: which of its attributes are trained, moved and saved with it.
+"""Which attributes of a module are trained, moved and saved with it.
 
 Source: Lecture 3, "nn.Module · the container"; ledger S11, T07, F01, F02, F03.
 """
@@ -14,28 +14,29 @@ import torch
 from torch import Tensor, nn
 
 DEEP = 3
-"""How many plain lists, tuples and dicts inside each other are searched for tensors."""
+"""How deeply nested plain lists, tuples and dicts are searched for tensors."""
 
 
 @dataclass(frozen=True)
 class Reach:
-    """Which of a module's own ways reach all tensors of one attribute."""
+    """Which of a module's methods reach all tensors of one attribute."""
 
     trained: bool
-    """In `parameters()`, and asking for a gradient: an optimizer moves them."""
+    """In `parameters()`, and requiring a gradient: an optimizer updates them."""
     moved: bool
-    """`.to(...)` takes them along."""
+    """`.to(...)` moves them."""
     saved: bool
-    """In `state_dict()`: a checkpoint brings them back."""
+    """In `state_dict()`: a checkpoint restores them."""
 
 
 def reach(module: nn.Module) -> dict[str, Reach]:
-    """What reaches each attribute of a module that holds tensors, registered ones first.
+    """Which methods reach each attribute of a module that holds tensors; registered ones first.
 
-    Tried on a copy, so the module is as it was: `.double()` stands for every move.
+    Tested on a copy, so the module is unchanged; `.double()` stands for every move.
 
     Args:
-        module: Any; tensors inside lists, tuples and dictionaries count as their attribute's.
+        module: Any module; tensors inside lists, tuples and dictionaries count as their
+        attribute's.
     """
     copied = copy.deepcopy(module)
     moved_too = copied.double()
@@ -55,14 +56,14 @@ def reach(module: nn.Module) -> dict[str, Reach]:
 
 
 def attributes(module: nn.Module) -> dict[str, Any]:
-    """What was assigned to a module: parameters, buffers, sub-modules, and all else."""
+    """Everything assigned to a module: parameters, buffers, sub-modules, and the rest."""
     plain = {name: value for name, value in vars(module).items() if not name.startswith("_")}
     named = {**module._parameters, **module._buffers, **module._modules}
     return {name: value for name, value in {**named, **plain}.items() if name != "training"}
 
 
 def tensors_of(value: Any) -> list[Tensor]:
-    """The tensors in an attribute, also inside modules, lists, tuples and dictionaries."""
+    """The tensors in an attribute, including those in modules, lists, tuples and dictionaries."""
     found: list[Tensor] = []
     for _, held in held_in(value):
         found += [held] if isinstance(held, Tensor) else [*held.parameters(), *held.buffers()]
@@ -72,12 +73,12 @@ def tensors_of(value: Any) -> list[Tensor]:
 def held_in(
     value: Any, where: str = "", deep: int = DEEP
 ) -> Iterator[tuple[str, Tensor | nn.Module]]:
-    """The tensors and modules in an attribute, each with the way to it, e.g. `blocks[1]`.
+    """The tensors and modules in an attribute, each with its path, e.g. `blocks[1]`.
 
     Args:
         value: A tensor or a module; lists, tuples and dictionaries of such.
         where: The attribute's name.
-        deep: How many lists, tuples and dictionaries inside each other are opened.
+        deep: How deeply nested lists, tuples and dictionaries are searched.
     """
     if isinstance(value, (Tensor, nn.Module)):
         yield where, value

@@ -1,11 +1,10 @@
-"""Six recorded runs whose curves say different things: real ones, on the digits, kept as they ran.
+"""Six real recorded runs on the digits whose curves show different things.
 
     epochs = recorded("run 1")        # a dictionary per epoch, as a History holds them
     read_curves(epochs)
 
 Curves that a reader has to judge must be the same on every machine, so they were recorded once
-(`python -m course.analysis.recorded`), and a test repeats them. What was done to each run is in
-`RUNS`.
+(`python -m course.analysis.recorded`), and a test repeats them. `RUNS` says how each was made.
 
 Source: Lecture 3, figure "Training curves"; ledger S15, X06.
 """
@@ -27,7 +26,7 @@ from course.engine import Trainer, seed_everything
 FILE = Path(__file__).with_suffix(".json")
 KEPT = ("epoch", "train_loss", "val_loss", "val_accuracy", "grad_norm")
 DIGITS = 5
-"""Significant digits that a recording keeps."""
+"""Significant digits kept in a recording."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +36,7 @@ class Recipe:
     says: str
     """What was done, in words."""
     lr: float = 3e-3
-    """Of Adam."""
+    """Learning rate of Adam."""
     hidden: int = 64
     epochs: int = 30
     num_train: int = 1_000
@@ -45,9 +44,9 @@ class Recipe:
     num_val: int = 359
     """Validation images."""
     wrong_labels: float = 0.0
-    """Share of the training labels that are drawn at random."""
+    """Share of the training labels that are random."""
     torn_epoch: int = 0
-    """The epoch in which four batches come with the labels of other images; 0 for none."""
+    """The epoch in which four batches have the labels of other images; 0 for none."""
 
 
 RUNS = {
@@ -55,14 +54,14 @@ RUNS = {
     "run 2": Recipe(says="1,000 images, a moderate rate"),
     "run 3": Recipe(says="200 images, a fifth of their labels random", num_train=200,
                     wrong_labels=0.2, hidden=256, lr=1e-2, epochs=45),
-    "run 4": Recipe(says="a tenth of the labels random, judged by 16 validation images",
+    "run 4": Recipe(says="a tenth of the labels random, validated on 16 images",
                     num_val=16, wrong_labels=0.1, lr=3e-2, epochs=24),
     "run 5": Recipe(says="four batches of epoch 18 had the labels of other images", torn_epoch=18),
-    "run 6": Recipe(says="a rate of one in ten million", lr=1e-7),
+    "run 6": Recipe(says="a learning rate of 1e-7", lr=1e-7),
 }  # fmt: skip
-"""What was done to each run, by name."""
+"""How each run was made, by name."""
 TORN = 4
-"""Batches with the labels of other images: a file read one row off."""
+"""Batches with the labels of other images, as if a file was read one row off."""
 
 
 def recorded(name: str) -> list[dict[str, float]]:
@@ -72,7 +71,7 @@ def recorded(name: str) -> list[dict[str, float]]:
         ValueError: There is no such run.
     """
     if name not in RUNS:
-        raise ValueError(f"{name!r} was not recorded; {', '.join(RUNS)} were.")
+        raise ValueError(f"{name!r} is not a recorded run; they are {', '.join(RUNS)}.")
     return json.loads(FILE.read_text(encoding="utf-8"))[name]
 
 

@@ -1,4 +1,4 @@
-"""A run that can be cut anywhere, and how far a second one ends from it.
+"""A run that can be interrupted anywhere, and how far a resumed run ends from it.
 
     whole = Training(seed=3)
     whole.train(2)
@@ -35,23 +35,23 @@ PARTS = {
     "dropout": "torch's generator",
     "order": "the loader's generator",
 }
-"""What the next step depends on, by name in a state, and in words."""
+"""What the next step depends on: its key in a state, and its name in words."""
 SEED = 3
 BATCH_SIZE = 128
 EPOCHS = 4
-"""Of the whole run: the length of its cosine."""
+"""Epochs of the whole run, which set the length of the cosine."""
 
 
 class Training:
-    """Digits, dropout, Adam, a cosine over the updates, an order drawn for each epoch.
+    """Digits, dropout, Adam, a cosine over the updates, a random order for each epoch.
 
     Args:
-        seed: Of torch's global generator and of the order.
+        seed: Seed for torch's global generator and for the order.
         split: Seed of the split into training and validation.
-        lr: The rate at which the cosine begins.
-        activation: Between the two layers.
-        halves: Whether the last layer sees each batch as two halves: the same numbers on paper,
-            whose gradients are added up in another order.
+        lr: The learning rate at the start of the cosine.
+        activation: The activation between the two layers.
+        halves: Whether the last layer processes each batch as two halves: mathematically the same,
+        but the gradients are summed in a different order.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Training:
         self.scheduler = warmup_cosine(self.optimizer, warmup=0, total=updates)
 
     def train(self, epochs: int, after_update: Callable[[], Any] = lambda: None) -> None:
-        """So many more epochs; `after_update` is called after each update."""
+        """Train for this many more epochs; `after_update` is called after each update."""
         self.model.train()
         for _ in range(epochs):
             rows = torch.randperm(len(self.data.train_targets), generator=self.order)
@@ -90,13 +90,13 @@ class Training:
         return F.cross_entropy(logits, self.data.train_targets[rows])
 
     def state(self) -> dict[str, Any]:
-        """A copy of all that the next step depends on: tensors and plain numbers."""
+        """A copy of everything the next step depends on: tensors and plain numbers."""
         states = {name: getattr(self, name).state_dict() for name in list(PARTS)[:3]}
         random = {"dropout": torch.get_rng_state(), "order": self.order.get_state()}
         return copy.deepcopy(states | random)
 
     def load(self, state: dict[str, Any], without: Collection[str] = ()) -> None:
-        """Take over a state, but for the parts named in `without`."""
+        """Load a state, except the parts named in `without`."""
         for name in PARTS:
             if name in without:
                 continue
@@ -112,11 +112,11 @@ class Training:
         return nn.utils.parameters_to_vector(self.model.parameters()).detach().clone()
 
     def distance(self, other: Training) -> float:
-        """Largest difference of a weight."""
+        """Largest difference between weights."""
         return (self.weights() - other.weights()).abs().max().item()
 
     def accuracy(self) -> float:
-        """Share of the validation images that are read right; the mode is given back."""
+        """Share of the validation images that are classified correctly; the mode is restored."""
         mode = self.model.training
         with torch.no_grad():
             read = self.model.eval()(self.data.val_inputs).argmax(dim=1)
@@ -125,14 +125,14 @@ class Training:
 
 
 def distances_without(*parts: str, seed: int = SEED) -> list[float]:
-    """How far a run that resumed without some parts is from the uninterrupted one.
+    """How far a run resumed without some parts is from the uninterrupted one.
 
     Args:
-        parts: Of `PARTS`; none of them is an exact resume.
-        seed: Of the uninterrupted run; the resumed one begins with another.
+        parts: Some of `PARTS`; with none left out, the resume is exact.
+        seed: Seed of the uninterrupted run; the resumed one begins with another.
 
     Returns:
-        The largest difference of a weight after each update of the second half.
+        The largest difference between weights after each update of the second half.
     """
     with undisturbed():
         whole, half, followed = Training(seed=seed), EPOCHS // 2, []
@@ -151,15 +151,15 @@ def distances_without(*parts: str, seed: int = SEED) -> list[float]:
 
 
 def repeated(epochs: int = EPOCHS, **changes: Any) -> tuple[float, float]:
-    """A run of seed 3 made twice, the second time with something changed.
+    """A run with seed 3 done twice, the second time with something changed.
 
     Args:
-        epochs: Of both.
-        changes: Arguments of `Training`; none of them is the same run again.
+        epochs: Epochs of both runs.
+        changes: Arguments of `Training`; without any, the same run is repeated.
 
     Returns:
-        The largest difference of a weight, and by how much the second is more accurate on its own
-        validation part.
+        The largest difference between weights, and how much more accurate the second run is on its
+        own validation part.
     """
     with undisturbed():
         first = Training(seed=SEED)

@@ -1,4 +1,4 @@
-"""Saliency: which pixels a class's score depends on, by one backward to the images.
+"""Saliency: which pixels the score of a class depends on, from one backward pass to the images.
 
 Source: ledger T06, T38.
 """
@@ -10,15 +10,15 @@ from torch import Tensor, nn
 
 
 def saliency(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    """How strongly each pixel moves the score of its image's label.
+    """How strongly each pixel affects the score of its image's label.
 
-    The slope of the label's logit with respect to every channel of the pixel; of the channels the
-    steepest counts, whatever its sign. The model is run in eval mode, where images do not mix, so
-    one backward of the summed scores serves the whole batch. Model and images are as before.
+    It is the largest magnitude, over a pixel's channels, of the slope of the label's logit. The
+    model runs in eval mode, in which images do not mix, so one backward pass of the summed scores
+    serves the whole batch. Model and images are left unchanged.
 
     Args:
-        model: Gives logits [B, C] for images; in any mode when it comes, and in the same after it.
-        images: [B, channels, H, W], floating point; whether they require a gradient is no matter.
+        model: Returns logits [B, C] for images; its mode, whatever it is, is kept.
+        images: [B, channels, H, W], floating point; they may require a gradient or not.
         labels: Class indices [B], dtype long.
 
     Returns:
@@ -30,7 +30,7 @@ def saliency(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         with torch.enable_grad():
             pixels = images.detach().requires_grad_()
             scores = model(pixels).gather(1, labels[:, None]).sum()
-            (slopes,) = torch.autograd.grad(scores, pixels)  # fills no parameter's .grad
+            (slopes,) = torch.autograd.grad(scores, pixels)  # does not fill the parameters' .grad
     finally:
         for module, training in modes:
             module.training = training

@@ -1,12 +1,12 @@
-"""Which kind of shift: the inputs, the shares of the classes, or what a label means.
+"""Which kind of shift: in the inputs, in the shares of the classes, or in what a label means.
 
     report = tell_shift(val, production, right=(val_right, production_right))
 
-Two questions to a classifier that tries to tell production from validation tell the three apart.
-Does it succeed on the inputs as they are? If not, and the model is right less often, labels mean
-something else: concept shift. If it does, does it still where both sides hold as many examples of
-each class? If not, the shares alone have changed: label shift. Else the inputs have: covariate
-shift.
+Two questions about a classifier that tries to distinguish production from validation examples
+identify the kind. Does it succeed on the inputs as they are? If not, and the model is right less
+often, labels now mean something else: concept shift. If it succeeds, does it still do so if both
+sides have equally many examples of each class? If not, only the shares have changed: label shift.
+Otherwise the inputs have: covariate shift.
 
 Source: Lecture 3, "Distribution shift is the next test"; ledger T24, X34.
 """
@@ -24,35 +24,35 @@ from course.whole import check_seed
 ALPHA = 1e-3
 """Chance of a false alarm accepted in each test, as in `check_split`."""
 LEAST_DROP = 0.02
-"""Accuracy that has to be lost before a drop counts: less changes no decision."""
+"""The smallest drop in accuracy that counts: less would not change a decision."""
 KINDS = ("none", "covariate", "label", "concept")
-"""What can be simulated, and what is told."""
+"""The kinds that can be simulated and reported."""
 DIRECTIONS = {
-    "none": "nothing that these examples could show",
+    "none": "nothing: these examples show no shift",
     "covariate": "collect inputs like the new ones for training, validation and test",
-    "label": "report each class by itself; set thresholds for the new shares",
-    "concept": "label examples of today, train on them, and watch for the next change",
+    "label": "report each class separately; set thresholds for the new shares",
+    "concept": "label current examples, train on them, and watch for the next change",
 }
-"""What each asks for."""
+"""What to do about each kind."""
 
 Side = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shift:
-    """What was told, and from which figures."""
+    """The kind of shift, and the numbers behind it."""
 
     kind: str
     """One of KINDS."""
     auc: float
-    """Of a classifier that tells the sides apart by their inputs; 0.5 is chance."""
+    """AUC of a classifier that distinguishes the two sides by their inputs; 0.5 is chance."""
     auc_matched: float
-    """The same, with as many examples of each class on both sides."""
+    """The same, with equally many examples of each class on both sides."""
     label_distance: float
-    """Total variation between the shares of the classes."""
+    """Total variation distance between the shares of the classes."""
     val_accuracy: float
     accuracy: float
-    """Of the model, in production."""
+    """The model's accuracy in production."""
 
     @property
     def drop(self) -> float:
@@ -61,14 +61,14 @@ class Shift:
 
     @property
     def what_to_do(self) -> str:
-        """What this kind asks for."""
+        """What to do about this kind."""
         return DIRECTIONS[self.kind]
 
     def __str__(self) -> str:
         return (
-            f"{self.kind}: accuracy {self.val_accuracy:.3f}, now {self.accuracy:.3f}; told apart "
-            f"by inputs {self.auc:.2f}, within classes {self.auc_matched:.2f}; shares moved by "
-            f"{self.label_distance:.2f}"
+            f"{self.kind}: accuracy {self.val_accuracy:.3f}, now {self.accuracy:.3f}; AUC between "
+            f"the sides {self.auc:.2f}, with equal class shares {self.auc_matched:.2f}; shares "
+            f"changed by {self.label_distance:.2f}"
         )
 
 
@@ -79,12 +79,12 @@ def tell_shift(
 
     Args:
         val: Inputs [N, ...] and class indices [N].
-        production: The same, of where the model is used.
+        production: The same, from where the model is used.
         right: For each of the two, whether the model was right: bool [N].
-        seed: Of what is drawn.
+        seed: Seed for the random draws.
 
     Raises:
-        ValueError: Fewer than 40 examples on a side, also of those left when classes are matched.
+        ValueError: A side has fewer than 40 examples, before or after the classes are matched.
     """
     seed = check_seed(seed)
     val_right, now_right = (torch.as_tensor(part).bool() for part in right)
@@ -106,18 +106,18 @@ def tell_shift(
 
 
 def _told_apart(val: Side, production: Side, seed: int) -> tuple[bool, float]:
-    """Whether a classifier tells the sides apart, and its area under the curve."""
+    """Whether a classifier can distinguish the sides, and its area under the curve."""
     report = check_split(val, production, only=["covariate shift"], alpha=ALPHA, seed=seed)
     if "covariate_shift_auc" not in report.figures:
         raise ValueError(
             f"{len(val[1])} validation and {len(production[1])} production examples to compare: "
-            "at least 40 on each side are needed, of classes that both sides have."
+            "each side needs at least 40, of classes that both sides have."
         )
     return not report.passed, report.figures["covariate_shift_auc"]
 
 
 def _matched(val: Side, production: Side, seed: int) -> tuple[Side, Side]:
-    """Both sides with as many examples of each class, drawn at random."""
+    """Both sides with equally many examples of each class, drawn at random."""
     generator = torch.Generator().manual_seed(seed)
     kept: tuple[list[Tensor], list[Tensor]] = ([], [])
     for label in torch.cat([val[1], production[1]]).unique():
@@ -130,7 +130,7 @@ def _matched(val: Side, production: Side, seed: int) -> tuple[Side, Side]:
 
 
 def _fell(before: Tensor, now: Tensor) -> bool:
-    """Whether the share of right answers is lower, by more than chance and by enough to matter."""
+    """Whether accuracy is lower, by more than chance and by enough to matter."""
     from scipy import stats
 
     table = [[int(part.sum()), int((~part).sum())] for part in (before, now)]
@@ -146,7 +146,7 @@ def _label_distance(a: Tensor, b: Tensor) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class ShiftedDigits:
-    """Digits in three parts; the last one shifted, pixels from 0 to 1."""
+    """Digits in three parts, the last one shifted; pixels are from 0 to 1."""
 
     kind: str
     train: Side
@@ -157,23 +157,23 @@ class ShiftedDigits:
 COMMON = (1, 8)
 """Digits that are frequent after the label shift."""
 SCARCE = 12
-"""Examples that each of the others keeps: a tenth each becomes more than half for two."""
+"""Examples kept of each other digit: two digits with a tenth each become more than half."""
 SWAPPED = (4, 9)
-"""Digits that trade names in the concept shift, as when a rule of the office changes."""
+"""Digits that swap labels in the concept shift, as when an office changes a rule."""
 
 
 def shifted_digits(kind: str, *, seed: int = 0) -> ShiftedDigits:
-    """A third to train, a third to validate, a third as production, shifted in one way.
+    """A third for training, a third for validation, a third as production, shifted in one way.
 
-    Covariate: another pen, every stroke a pixel wider. Label: 1 and 8 become frequent. Concept: 4
-    and 9 trade names. None: production is one more third.
+    Covariate: a thicker pen, every stroke a pixel wider. Label: 1 and 8 become frequent. Concept: 4
+    and 9 swap labels. None: production is just another third.
 
     Args:
         kind: One of KINDS.
         seed: Of the split.
 
     Raises:
-        ValueError: Another kind.
+        ValueError: The kind is not one of KINDS.
     """
     from sklearn.datasets import load_digits
 

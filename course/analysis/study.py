@@ -1,11 +1,12 @@
-"""A small real study: a network on few digits, trained in a fraction of a second, over many seeds.
+"""A small real study: a network on a few digits, trained in a fraction of a second per seed.
 
-    data = load("digits", val_share=0.8)             # 359 images to train on, 1,438 to judge by
+    data = load("digits", val_share=0.8)             # 359 images to train on, 1,438 to validate
     baseline = [points(data, seed) for seed in range(8)]
     wider = [points(data, seed, hidden=256) for seed in range(8)]
 
-One seed sets the weights, the order of the batches, dropout and the shifts; the split is the
-data's. Two settings with one seed share what both of them draw, so they can be compared in pairs.
+One seed sets the weights, the order of the batches, dropout and the shifts; the split belongs to
+the data. Two settings with the same seed share their random draws, so they can be compared in
+pairs.
 
 Source: Lecture 3, "Ablation discipline"; ledger N23, T27.
 """
@@ -30,7 +31,7 @@ CHANGES: dict[str, dict[str, float]] = {
     "decay": {"weight_decay": 0.1},
     "filters": {"filters": 16},
 }
-"""One change of the baseline each, by name."""
+"""Changes to the baseline, one each, by name."""
 
 
 def train(
@@ -46,19 +47,19 @@ def train(
     filters: int = 0,
     lr: float = 0.01,
 ) -> nn.Module:
-    """A trained network, in eval mode. The global generators are left as they were.
+    """A trained network, in eval mode. The global generators are restored.
 
     Args:
         data: Images [N, 1, H, W] and class indices [N].
-        seed: Of weights, order of the batches, dropout and shifts.
+        seed: Seed for weights, order of the batches, dropout and shifts.
         hidden: Units of the hidden layer.
-        dropout: Share of the hidden units that an update leaves out.
-        smoothing: Of the labels.
+        dropout: Share of the hidden units dropped in an update.
+        smoothing: Label smoothing.
         shift: Pixels by which a training image may be moved, in each direction.
         epochs: Passes over the training images.
-        weight_decay: Of AdamW.
-        filters: Of a 3 × 3 convolution before the hidden layer; 0 for none.
-        lr: The rate of AdamW.
+        weight_decay: Weight decay of AdamW.
+        filters: Filters of a 3 × 3 convolution before the hidden layer; 0 for none.
+        lr: Learning rate of AdamW.
     """
     with undisturbed():
         torch.manual_seed(seed)
@@ -86,12 +87,12 @@ def points(data: Data, seed: int, **settings: float) -> float:
 
 
 def shifted(images: Tensor, most: int, generator: torch.Generator) -> Tensor:
-    """Each image moved by up to `most` pixels down, up, left or right; what comes in is background.
+    """Each image moved by up to `most` pixels down, up, left or right, filled with background.
 
     Args:
         images: [B, C, H, W]. The background is their lowest value.
         most: Pixels, at least 1.
-        generator: Where the moves are drawn from.
+        generator: The generator that draws the moves.
     """
     height, width = images.shape[2:]
     padded = F.pad(images, (most,) * 4, value=images.min().item())

@@ -1,10 +1,10 @@
-"""Three switches of a forward pass: train or eval mode, a graph or none, a step or none.
+"""Three switches of a training loop: train or eval mode, graph or no graph, step or no step.
 
     for row in four_combinations(model, inputs, targets): print(row)
 
-Each of the four combinations of mode and graph is tried on copies of the model, so that what one
-switch changes is not taken for what the other does. The third switch is the update: it needs a
-graph, and no mode forbids it.
+Each of the four combinations of mode and graph is tried on copies of the model, so that the effects
+of the two switches are not confused. The third switch is the update: it needs a graph, but no mode
+forbids it.
 
 Source: Lecture 3, "Practice problems", P5; engineering module, §2; annotated-loop essay,
 "Validation"; ledger X07, X63, T06, F24, F25.
@@ -25,20 +25,20 @@ from course.state import undisturbed
 
 @dataclass(frozen=True, kw_only=True)
 class Combination:
-    """What two forward passes and a try to update did under one setting of the switches."""
+    """The effect of two forward passes and an attempted update under one setting of switches."""
 
     mode: str
     """`train` or `eval`."""
     grad: bool
-    """Whether a graph was allowed."""
+    """Whether a graph was recorded."""
     same_twice: bool
-    """Two passes over the same inputs gave the same logits."""
+    """Whether two passes over the same inputs gave the same logits."""
     moved: tuple[str, ...]
     """Buffers that a forward pass changed, e.g. BatchNorm's running mean."""
     saved_bytes: int
-    """What one pass keeps for a backward() to come."""
+    """Bytes that one pass keeps for a later backward()."""
     can_step: bool
-    """backward() and one step of SGD moved the weights."""
+    """Whether backward() and one step of SGD moved the weights."""
 
     def __str__(self) -> str:
         return (
@@ -52,7 +52,7 @@ def four_combinations(model: nn.Module, inputs: Tensor, targets: Tensor) -> list
     """Every combination of mode and graph, in the order train, eval; graph first.
 
     Args:
-        model: Gives logits [B, C]; it is not changed.
+        model: Returns logits [B, C]; it is not changed.
         inputs: [B, ...].
         targets: Class indices [B].
     """
@@ -82,13 +82,13 @@ def _tried(model: nn.Module, grad: bool, inputs: Tensor, targets: Tensor) -> Com
 
 
 def _pass(model: nn.Module, inputs: Tensor) -> tuple[Tensor, int]:
-    """Logits, and the bytes that autograd saves on the way, apart from weights and inputs."""
+    """Logits, and the bytes that autograd saves for backward, without weights and inputs."""
     known = {t.untyped_storage().data_ptr() for t in (inputs, *_owned(model))}
     saved: dict[int, Tensor] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         if tensor.untyped_storage().data_ptr() not in known:
-            saved[tensor.untyped_storage().data_ptr()] = tensor  # kept: no address is used twice
+            saved[tensor.untyped_storage().data_ptr()] = tensor  # kept: no address is reused
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):

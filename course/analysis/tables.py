@@ -9,7 +9,7 @@ from typing import Any
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """A header of `columns`, then a line a row."""
+    """A header of `columns`, then one line per row."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()

@@ -1,12 +1,13 @@
-"""Timeline of an epoch: when each batch is loaded, when the model takes it, and who waits.
+"""Timeline of an epoch: when each batch is loaded, when the model takes it, and which side waits.
 
     worker 1  [load 0][load 2][load 4]
     worker 2  [load 1][load 3][load 5]
     model             [0][1]  [2][3]  [4][5]
 
 The rules are those of torch's DataLoader: batch j belongs to worker j mod W, W · prefetch_factor
-batches are asked for before the first is taken, and each batch taken asks for one more. The model
-takes the batches in order. Workers do not share cores, and starting them takes no time here.
+batches are requested before the first is taken, and each batch taken requests one more. The model
+takes the batches in order. In this model workers do not share cores, and starting them takes no
+time.
 
 Source: Lecture 1, "CPU loads while the GPU computes"; ledger S13, T08.
 """
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class BatchTimes:
-    """One batch on its way, in the unit of the times given."""
+    """The times of one batch, in the unit of the given times."""
 
     worker: int
     load_start: float
@@ -31,13 +32,13 @@ class BatchTimes:
 def timeline(
     loads: Sequence[float], step: float, *, num_workers: int, prefetch_factor: int = 2
 ) -> list[BatchTimes]:
-    """Play an epoch, batch by batch.
+    """Simulate an epoch, batch by batch.
 
     Args:
         loads: How long each batch takes to load.
-        step: How long the model takes for any of them.
+        step: How long the model takes for each of them.
         num_workers: 0: the loop itself loads each batch before its step.
-        prefetch_factor: Batches that are asked of each worker ahead of the model.
+        prefetch_factor: Batches requested from each worker ahead of the model.
     """
     made: list[BatchTimes] = []
     ahead = num_workers * prefetch_factor
@@ -63,12 +64,13 @@ def timeline(
 
 
 def epoch_time(num_batches: int, load: float, step: float, num_workers: int) -> float:
-    """The epoch in closed form, for batches that all take equally long to load.
+    """The time of an epoch in closed form, if all batches take equally long to load.
 
         W = 0:  N · (load + step)
         W > 0:  load + q · max(load, W · step) + (k + 1) · step      N − 1 = q · W + k
 
-    The first batch is waited for; then each round of W batches takes as long as the slower side.
+    The model waits for the first batch; then each round of W batches takes as long as the slower
+    side.
 
     >>> epoch_time(100, 40, 10, 0), epoch_time(100, 40, 10, 4)
     (5000, 1040)
@@ -80,7 +82,7 @@ def epoch_time(num_batches: int, load: float, step: float, num_workers: int) -> 
 
 
 def most_held(batches: Sequence[BatchTimes]) -> int:
-    """The most batches that were loaded at once and not yet taken: they lie in memory."""
+    """The largest number of batches that were loaded but not yet taken: they occupy memory."""
     waiting = [one for one in batches if one.load_end < one.step_start]
     events = [(one.load_end, 1) for one in waiting] + [(one.step_start, -1) for one in waiting]
     held = most = 0

@@ -1,10 +1,10 @@
-"""How long a piece of code takes: warm-up, repeats in turn, a device that is waited for, medians.
+"""Timing a piece of code properly: warm-up, alternating repeats, device synchronisation, medians.
 
 Four things spoil a single stopwatch reading. The first calls do work that later ones do not
-(allocators, caches, compilation): they are called, and not counted. A neighbour on the machine
-makes single calls slow: the median ignores a few. A machine that becomes slower or faster while it
-is measured favours one of two candidates: they take turns. And an accelerator's calls return
-before their work is done: both readings of the clock wait for the device.
+(allocators, caches, compilation), so they are made but not counted. Other processes on the machine
+slow down single calls; the median ignores a few. A machine that becomes slower or faster during the
+measurement favours one of two candidates, so they take turns. And an accelerator's calls return
+before their work is done, so both readings of the clock wait for the device.
 
 Source: Engineering module, §5 and lab 5; ledger C34, X27, T40.
 """
@@ -23,16 +23,16 @@ __all__ = ["Timing", "median_time", "time_in_turn", "waiter"]
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """Seconds of the repeated calls of one piece of code, and of its very first."""
+    """Seconds of repeated calls of one piece of code, and of its very first call."""
 
     times: tuple[float, ...]
-    """Of each repeat, in order."""
+    """Seconds of each repeat, in order."""
     first: float
-    """Of the first call ever: a warm-up, where there is one."""
+    """Seconds of the very first call: a warm-up call, if there is any."""
 
     @property
     def median(self) -> float:
-        """Half of the repeats were faster."""
+        """Half of the repeats were faster than this."""
         return statistics.median(self.times)
 
     @property
@@ -58,22 +58,22 @@ def time_in_turn(
     synchronize: Work = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Timing]:
-    """Time several pieces of code in turn: ABAB..., so that a slow minute hits all of them.
+    """Time several pieces of code alternately: ABAB..., so that a slow minute affects all of them.
 
     Args:
-        works: By name, what is called without arguments.
+        works: Functions without arguments, by name.
         warmup: Calls of each that are not counted.
-        repeats: Calls of each that are, at least 1.
-        synchronize: Waits for the device, before and after each call; see `waiter`.
-        clock: Gives seconds.
+        repeats: Calls of each that are counted, at least 1.
+        synchronize: Called before and after each call to wait for the device; see `waiter`.
+        clock: Returns seconds.
 
     Raises:
-        ValueError: There is no repeat, or a negative warm-up.
+        ValueError: `repeats` is below 1, or `warmup` is negative.
     """
     if repeats < 1 or warmup < 0:
         raise ValueError(
-            f"repeats = {repeats}, warmup = {warmup}: at least one call is timed, and the warm-up "
-            "is 0 or more."
+            f"repeats = {repeats}, warmup = {warmup}: repeats must be at least 1, and warmup at "
+            "least 0."
         )
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(warmup + repeats):
@@ -90,7 +90,7 @@ def median_time(
     synchronize: Work = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Median seconds of a call; arguments and errors as of `time_in_turn`."""
+    """Median seconds of a call; arguments and errors as for `time_in_turn`."""
     options = {"warmup": warmup, "repeats": repeats, "synchronize": synchronize, "clock": clock}
     return time_in_turn({"work": work}, **options)["work"].median
 

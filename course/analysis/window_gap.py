@@ -1,4 +1,4 @@
-"""How far a window of micro-batches is from the joined batch: the gap between the two gradients.
+"""How far the gradient of a window of micro-batches is from that of the joined batch.
 
 Source: Lecture 3, "Practice problems"; ledger X05, N19, F43.
 """
@@ -22,21 +22,21 @@ def window_gap(
 ) -> float:
     """‖accumulated − joined‖ / ‖joined‖, the norms over all parameters' gradients.
 
-    Tried on copies, so that model and buffers stay as they are, and with the same random numbers
-    for both, which are then put back.
+    Computed on copies, so that model and buffers do not change, and with the same random numbers
+    for both; the generators are restored.
 
     Args:
-        model: In the dtype in which the gap is asked: float64 tells rounding from a mistake.
-        criterion: Of outputs and targets.
+        model: In the dtype to be tested: float64 distinguishes rounding from a mistake.
+        criterion: A function of outputs and targets.
         micro_batches: Pairs of inputs and targets.
         shares: The factor of each micro-batch's loss before backward().
 
     Raises:
-        ValueError: There are not as many shares as micro-batches.
+        ValueError: The numbers of shares and micro-batches differ.
     """
     if len(shares) != len(micro_batches):
         raise ValueError(
-            f"{len(shares)} shares for {len(micro_batches)} micro-batches: give one for each."
+            f"{len(shares)} shares for {len(micro_batches)} micro-batches: give one share for each."
         )
     inputs, targets = (torch.cat(parts) for parts in zip(*micro_batches, strict=True))
     joined = _gradient(model, criterion, [(inputs, targets)], [1.0])
@@ -47,7 +47,7 @@ def window_gap(
 def _gradient(
     model: nn.Module, criterion: Criterion, batches: Sequence[Batch], shares: Sequence[float]
 ) -> Tensor:
-    """All parameters' gradients as one vector, added up over the batches."""
+    """The gradients of all parameters as one vector, summed over the batches."""
     tried = copy.deepcopy(model)
     tried.zero_grad()
     with undisturbed():

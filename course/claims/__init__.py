@@ -1,4 +1,4 @@
-"""Every testable assertion of the lecture, tried. `course claims` prints them all."""
+"""Every testable assertion of the lecture, tested. `course claims` prints them all."""
 
 from course.claims.registry import catalogue, claim, compute, compute_all
 from course.claims.trial import Measured, Trial, judge

@@ -1,4 +1,4 @@
-"""Gradient accumulation: when it equals the big batch, and what it costs."""
+"""Gradient accumulation: when it equals the big batch, and its cost in memory and time."""
 
 from __future__ import annotations
 
@@ -40,8 +40,10 @@ def _accumulated(
     "F43",
     title="Accumulation equals one big batch",
     expected="holds if",
-    says="The gradient accumulated over K micro-batches, each loss over K, is the big batch's.",
-    condition="if micro-batches are equal in size, the loss a plain mean, and examples do not mix",
+    says="Accumulated over K micro-batches, with each loss divided by K, the gradient equals the "
+    "big batch's.",
+    condition="if micro-batches have equal size, the loss is a plain mean, and examples do not "
+    "interact",
 )
 def accumulation_equals_big_batch(seed: int) -> Measured:
     inputs, targets = torch.randn(32, 6, dtype=torch.float64), torch.randint(0, 3, (32,))
@@ -88,8 +90,8 @@ def accumulation_equals_big_batch(seed: int) -> Measured:
     title="An epoch makes ceil(N / (B·K)) updates",
     expected="holds if",
     says="With accumulation an epoch makes ceil(N / (B·K)) updates.",
-    condition="if the remainder is flushed at the end of the epoch; the printed loop drops into "
-    "the next epoch what is left",
+    condition="if the remainder is flushed at the end of the epoch; the printed loop carries it "
+    "over into the next epoch",
 )
 def updates_an_epoch() -> Measured:
     num_examples, batch_size, accum_steps, epochs = 10_000, 32, 4, 3
@@ -122,10 +124,10 @@ def updates_an_epoch() -> Measured:
 
 @claim(
     "F45",
-    title="Without / K the update is not the big batch's",
+    title="Without / K the update differs from the big batch's",
     expected="holds if",
-    says="Unless each loss is divided by K, training is not that of the big batch.",
-    condition="if the optimizer is SGD; Adam does not see the gradient's scale",
+    says="Unless each loss is divided by K, training differs from training with the big batch.",
+    condition="if the optimizer is SGD; Adam does not depend on the gradient's scale",
 )
 def forgetting_to_divide(seed: int) -> Measured:
     gaps, held = {}, {}
@@ -137,7 +139,7 @@ def forgetting_to_divide(seed: int) -> Measured:
         held[one] = gaps[f"{one.data} {one.optimizer}"] > 0.02
     evidence = {
         "spirals SGD: weights differ after 50 updates by": gaps["spirals SGD"],
-        "K = 4 micro-batches, each loss in full": gaps,
+        "K = 4 micro-batches, losses not divided": gaps,
     }
     return weigh_settings(
         "spirals SGD: weights differ after 50 updates by",
@@ -157,7 +159,7 @@ def _four_times(loss_fn: Loss) -> Loss:
     title="Accumulation saves about 60 % of the memory",
     expected="holds if",
     says="Accumulating over small micro-batches saves about 60 % of the memory.",
-    condition="if activations take most of the memory and K is large; where weights do, or K is "
+    condition="if activations take most of the memory and K is large; if weights do, or K is "
     "small, it saves less or nothing",
 )
 def accumulation_memory(seed: int, device: torch.device) -> Measured:
@@ -195,7 +197,7 @@ def accumulation_memory(seed: int, device: torch.device) -> Measured:
         evidence,
         {name: value <= 0.4 for name, value in ratios.items()},
         criterion="at least 60 % of the peak is saved",
-        note="The saving has no number of its own: it goes from none to nearly 1 - 1/K.",
+        note="There is no single figure for the saving: it ranges from none to nearly 1 - 1/K.",
     )
 
 
@@ -213,9 +215,9 @@ class _OperatorCount(TorchDispatchMode):
 
 @claim(
     "F138",
-    title="Accumulation keeps the compute the same",
+    title="Accumulation leaves the amount of computation unchanged",
     expected="needs GPU",
-    says="K micro-batches cost the same compute as one batch K times as large.",
+    says="K micro-batches need the same computation as one batch K times as large.",
     gpu=True,
 )
 def accumulation_compute(seed: int, device: torch.device) -> Measured:
@@ -240,8 +242,8 @@ def accumulation_compute(seed: int, device: torch.device) -> Measured:
         / operators["one batch"],
     }
     if device.type != "cuda":
-        note = "The arithmetic is the same, the number of launches is not; only a GPU can say what "
-        return needs_gpu("FLOPs, 8 micro-batches / one batch", evidence, note + "that costs.")
+        note = "The arithmetic is the same, but not the number of launches; only a GPU can show "
+        return needs_gpu("FLOPs, 8 micro-batches / one batch", evidence, note + "their cost.")
     time_ratio = interleaved(lambda: run([32] * 8), lambda: run([256]), device=device)
     evidence["time, 8 micro-batches / one batch"] = time_ratio.median
     evidence["time ratio, quartiles"] = time_ratio.as_list()
@@ -250,5 +252,5 @@ def accumulation_compute(seed: int, device: torch.device) -> Measured:
         evidence,
         stated=flop_ratio == 1 and time_ratio.median < 1.2,
         conditioned=flop_ratio == 1,
-        note="In FLOPs; small micro-batches pay for their launches.",
+        note="The FLOPs are the same, but small micro-batches cost more launches.",
     )

@@ -1,4 +1,4 @@
-"""Autograd: what backward adds, frees and needs."""
+"""Autograd: what backward() adds, frees and needs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def _leaf(*values: float) -> torch.Tensor:
 
 @claim(
     "F26",
-    title="backward adds into .grad",
+    title="backward() adds to .grad",
     expected="holds",
-    says="backward() adds to .grad what it computes, and overwrites nothing.",
+    says="backward() adds the gradients it computes to .grad, and overwrites nothing.",
 )
 def backward_adds() -> Measured:
     x = _leaf(2.0)
@@ -34,7 +34,7 @@ def backward_adds() -> Measured:
 
 @claim(
     "F34",
-    title="backward on a non-scalar needs an argument",
+    title="backward() on a non-scalar needs an argument",
     expected="holds",
     says="backward() on a tensor of several numbers needs a gradient argument.",
 )
@@ -57,10 +57,10 @@ def non_scalar_backward() -> Measured:
 
 @claim(
     "F35",
-    title="backward frees the graph; retain_graph to repeat it",
+    title="backward() frees the graph; a second one needs retain_graph",
     expected="holds if",
     says="After backward() the graph is gone, and a second backward needs retain_graph=True.",
-    condition="if the graph saved tensors for backward; one of sums alone can be run again",
+    condition="if the graph saved tensors for backward(); a graph of sums alone can be run again",
 )
 def graph_is_freed() -> Measured:
     def second(make, **kept: bool) -> str:
@@ -103,9 +103,9 @@ def higher_derivatives() -> Measured:
 
 @claim(
     "F37",
-    title="Reverse mode needs one pass, forward mode one an input",
+    title="Reverse mode needs one pass, forward mode one per input",
     expected="holds",
-    says="For one output, reverse mode takes one pass, and forward mode one for every input.",
+    says="For one output, reverse mode takes one pass, but forward mode takes one per input.",
 )
 def reverse_against_forward(seed: int) -> Measured:
     x = torch.randn(5, dtype=torch.float64)
@@ -126,7 +126,7 @@ def reverse_against_forward(seed: int) -> Measured:
     "F131",
     title="Lab step 2 needs retain_graph",
     expected="does not hold",
-    says="The lab gives its four backward calls retain_graph=True, as if they needed it.",
+    says="The lab passes retain_graph=True to its four backward() calls, as if they needed it.",
 )
 def lab_needs_retain_graph() -> Measured:
     x = _leaf(1.0, 2.0, 3.0)
@@ -147,5 +147,5 @@ def lab_needs_retain_graph() -> Measured:
         "calls that raise without it, of 4",
         evidence,
         stated=failed > 0,
-        note="The four share only the leaf, so each has a graph of its own.",
+        note="The four share only the leaf, so each has its own graph.",
     )

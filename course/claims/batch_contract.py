@@ -1,4 +1,4 @@
-"""The batch contract: shapes, types and ranges that layers let pass."""
+"""The batch contract: which wrong shapes, types and ranges the layers let pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from course.claims.trial import Measured, weigh, weigh_settings
     "F11",
     title="A missing batch dimension goes unnoticed",
     expected="holds",
-    says="An input without its batch dimension is a common bug: the model may run all the same.",
+    says="An input without its batch dimension is a common bug: the model may run anyway.",
 )
 def missing_batch_dimension() -> Measured:
     errors = {
@@ -34,11 +34,11 @@ def missing_batch_dimension() -> Measured:
 
 @claim(
     "F10",
-    title="Raw uint8 pixels are a bug to look for",
+    title="Raw uint8 pixels are a common bug",
     expected="holds if",
     says="Raw uint8 pixels are a common bug, so look for them before the model sees the batch.",
-    condition="if something made them float without dividing by 255, or subtracted from them as "
-    "uint8, which wraps round; a layer itself refuses uint8",
+    condition="if the code converted them to float without dividing by 255, or subtracted from "
+    "them as uint8, which wraps around; the layers themselves refuse uint8",
 )
 def raw_pixels(seed: int) -> Measured:
     pixels = torch.randint(0, 256, (8, 1, 8, 8), dtype=torch.uint8)
@@ -69,7 +69,7 @@ def raw_pixels(seed: int) -> Measured:
         "paths of 5 that raise nothing",
         evidence,
         {name: not error for name, error in paths.items()},
-        criterion="nothing raises, so that only a look at the batch shows it",
+        criterion="nothing raises, so only a look at the batch reveals it",
     )
 
 
@@ -78,8 +78,8 @@ def raw_pixels(seed: int) -> Measured:
     title="Asserts on a batch catch contract bugs",
     expected="holds if",
     says="Asserts on a batch turn the usual contract bugs into errors.",
-    condition="for images [B, C, H, W] with class indices; the slide's own row [B, d] fails "
-    "ndim == 4, and 0-255 floats need a range of their own",
+    condition="if the batch holds images [B, C, H, W] and class indices; the slide's own row [B, "
+    "d] fails ndim == 4, and floats in 0-255 need a range check",
 )
 def batch_asserts() -> Measured:
     def passes(inputs: torch.Tensor, targets: torch.Tensor, num_classes: int = 10) -> bool:

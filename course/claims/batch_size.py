@@ -1,4 +1,4 @@
-"""The size of a batch: how fast training converges, and whether small ones regularise."""
+"""Batch size: how fast training converges, and whether small batches regularise."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from course.claims.trial import Measured, weigh_settings
 
 @claim(
     "F142",
-    title="Updating after small batches converges faster than with the whole data set",
+    title="Updating after small batches converges faster than updating on the whole data set",
     expected="holds",
-    says="Updating after every small batch converges faster than waiting for the whole data set.",
+    says="Updating after every small batch converges faster than one update per pass over the data "
+    "set.",
 )
 def mini_batches(seed: int) -> Measured:
     found, held = {}, {}
@@ -23,7 +24,7 @@ def mini_batches(seed: int) -> Measured:
         per_epoch = -(-len(inputs) // 32)
         small = one.but(batch_size=32, steps=epochs * per_epoch)
         losses = {"batches of 32": small.full_loss(small.train(100 * seed).model, 100 * seed)}
-        for factor in (1, 3):  # the full gradient is exact and may take a longer step
+        for factor in (1, 3):  # the full gradient is exact and may allow a larger step
             full = one.but(batch_size=len(inputs), steps=epochs, rate=factor * one.rate)
             loss = full.full_loss(full.train(100 * seed).model, 100 * seed)
             losses[f"all at once, rate × {factor}"] = loss
@@ -39,8 +40,8 @@ def mini_batches(seed: int) -> Measured:
         "digits: loss after 8 epochs of small batches",
         evidence,
         held,
-        criterion="after as many examples its loss is below 0.9 of the full batch's, at 1 and 3 "
-        "times the rate",
+        criterion="after the same number of examples, its loss is below 0.9 times the full "
+        "batch's, at 1 and at 3 times the rate",
     )
 
 
@@ -49,8 +50,8 @@ def mini_batches(seed: int) -> Measured:
     title="Small batches regularise",
     expected="holds if",
     says="The noise of small batches acts as a regulariser.",
-    condition="if the full batch overfits, as on the diabetes records; on digits batches of 8 "
-    "validate no better",
+    condition="if the full batch overfits, as on the diabetes records; on digits, batches of 8 do "
+    "not validate better",
 )
 def small_batches_regularise(seed: int) -> Measured:
     found, held = {}, {}
@@ -76,12 +77,12 @@ def small_batches_regularise(seed: int) -> Measured:
         held[one.but(data=f"120 {one.data}")] = gaps["batch 8"][1] < 0.95 * gaps["batch 120"][1]
     evidence = {
         "settings of 2 in which batches of 8 validate better": sum(held.values()),
-        "loss in training and validation": found,
+        "training and validation loss": found,
     }
     return weigh_settings(
         "settings of 2 in which batches of 8 validate better",
         evidence,
         held,
-        criterion="trained to the end, batches of 8 leave a validation loss 5 % below that of all "
-        "120 examples at once",
+        criterion="after training, batches of 8 reach a validation loss 5 % below that of all 120 "
+        "examples at once",
     )

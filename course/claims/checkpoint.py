@@ -1,4 +1,4 @@
-"""Checkpoints: what must be in them, what may be in them, and what the printed loaders forget."""
+"""Checkpoints: what they must contain, what they may contain, and what printed loaders forget."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def _saved(value: Any) -> io.BytesIO:
 
 
 def _load_error(value: Any, **options: Any) -> str:
-    """What torch.load raises for a file that holds `value`; empty if it loads."""
+    """The error that torch.load raises for a file holding `value`; empty if it loads."""
     return error_of(lambda: torch.load(_saved(value), **options))
 
 
 @claim(
     "F105",
-    title="Saving whole models breaks on refactoring",
+    title="A model saved whole breaks on refactoring",
     expected="holds",
-    says="A model saved whole cannot be loaded after its class was renamed; a state_dict can.",
+    says="A model saved whole cannot be loaded after its class is renamed; a state_dict can.",
 )
 def whole_model_and_refactoring() -> Measured:
     module = types.ModuleType("lecture_model")
@@ -59,13 +59,13 @@ def whole_model_and_refactoring() -> Measured:
     finally:
         del sys.modules["lecture_model"]
     evidence = {
-        "ways that load after renaming the class, of 2": [renamed, from_state].count(""),
+        "ways that load after the class is renamed, of 2": [renamed, from_state].count(""),
         "whole model raises": renamed or "nothing",
         "state_dict raises": from_state or "nothing",
         "whole model with torch.load's default raises": default or "nothing",
     }
     stated = bool(renamed) and not from_state
-    return weigh("ways that load after renaming the class, of 2", evidence, stated=stated)
+    return weigh("ways that load after the class is renamed, of 2", evidence, stated=stated)
 
 
 @dataclasses.dataclass
@@ -132,7 +132,7 @@ class _Payload:
     title="torch.load executes code from the file",
     expected="holds if",
     says="torch.load runs whatever code the pickle in the file names.",
-    condition="if called with weights_only=False, which was the default before torch 2.6",
+    condition="if it is called with weights_only=False, which was the default before torch 2.6",
 )
 def load_executes_code() -> Measured:
     runs = {}
@@ -154,8 +154,8 @@ def load_executes_code() -> Measured:
     title="A checkpoint costs twice the model on disk",
     expected="holds if",
     says="A checkpoint with the optimizer's state costs twice the model's size on disk.",
-    condition="if the optimizer is Adam and what comes on top of the weights is meant, or SGD with "
-    "momentum and the whole file",
+    condition="if it means Adam's state in addition to the weights, or the whole file for SGD with "
+    "momentum",
 )
 def checkpoint_size(seed: int) -> Measured:
     sizes = {}
@@ -171,19 +171,21 @@ def checkpoint_size(seed: int) -> Measured:
         both = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
         sizes[name] = _saved(both).getbuffer().nbytes / _saved(both["model"]).getbuffer().nbytes
     held = {f"{name}, the whole file": abs(size - 2) < 0.1 for name, size in sizes.items()}
-    held |= {f"{name}, beside the weights": abs(size - 3) < 0.1 for name, size in sizes.items()}
+    held |= {
+        f"{name}, in addition to the weights": abs(size - 3) < 0.1 for name, size in sizes.items()
+    }
     evidence = {"checkpoint / weights with Adam": sizes["Adam"], "checkpoint / weights": sizes}
     return weigh_settings(
         "checkpoint / weights with Adam",
         evidence,
         held,
         criterion="the size is within 0.1 of twice the weights",
-        note="The table does not say which is meant; the chapter's script uses Adam.",
+        note="The table does not say which of the two it means; the chapter's script uses Adam.",
     )
 
 
 class _Training:
-    """A run with everything its next step depends on: weights, Adam, cosine, shuffle, dropout."""
+    """A run with all that its next step depends on: weights, Adam, cosine, shuffle, dropout."""
 
     def __init__(self, seed: int, epochs: int = 6) -> None:
         torch.manual_seed(seed)
@@ -217,7 +219,7 @@ _PARTS = ("model", "optimizer", "scheduler", "rng")
 
 
 def _interrupted(seed: int, parts: tuple[str, ...], make: type[_Training]) -> float:
-    """Relative error of the weights after a stop at half time and a restart with these parts."""
+    """Relative error of the weights after a stop halfway and a restart with these parts."""
     whole = make(seed)
     whole.train(range(3))
     state = whole.state()
@@ -231,7 +233,7 @@ def _interrupted(seed: int, parts: tuple[str, ...], make: type[_Training]) -> fl
 
 @claim(
     "F108",
-    title="The full state gives an exact resume",
+    title="The full state makes resuming exact",
     expected="holds",
     says="With model, optimizer, scheduler and RNG restored, a run resumes exactly where it was.",
 )
@@ -259,8 +261,8 @@ def exact_resume(seed: int) -> Measured:
         "weights differ with the full state by",
         evidence,
         held,
-        criterion="with all parts the weights end in the same bits, and without one of them in "
-        "others",
+        criterion="with all parts the final weights are equal in every bit, and without any one of "
+        "them they differ",
     )
 
 
@@ -297,7 +299,7 @@ def loader_restores_rng(seed: int) -> Measured:
         "generators restored, of 3",
         evidence,
         stated=all(restored.values()) and not elsewhere,
-        note="numpy, python and CUDA states are saved and never read.",
+        note="NumPy, Python and CUDA states are saved but never read.",
     )
 
 
@@ -305,7 +307,7 @@ def loader_restores_rng(seed: int) -> Measured:
     "F110",
     title="Resuming continues where the run stopped",
     expected="does not hold",
-    says="The loader returns the saved epoch, from which training continues where it stopped.",
+    says="The loader returns the saved epoch, and training continues from there where it stopped.",
 )
 def resume_epoch(seed: int) -> Measured:
     ends, held = {}, {}
@@ -341,13 +343,15 @@ def resume_epoch(seed: int) -> Measured:
         "epochs trained, of 6 asked",
         evidence,
         held,
-        criterion="a run resumed at the epoch that the loader returns trains no epoch twice",
-        note="The next epoch is the saved one + 1. A cosine that ends at rate 0 hides the fault.",
+        criterion="a run resumed at the epoch that the loader returns does not train any epoch "
+        "twice",
+        note="The next epoch is the saved one + 1. A cosine schedule that ends at rate 0 hides the "
+        "fault.",
     )
 
 
 class _MomentumTraining(_Training):
-    """The same with another network, SGD with momentum, and a rate that stays."""
+    """The same with another network, SGD with momentum, and a constant rate."""
 
     def __init__(self, seed: int, epochs: int = 6) -> None:
         super().__init__(seed, epochs)
@@ -360,7 +364,7 @@ class _MomentumTraining(_Training):
     "F111",
     title="Early stopping after P epochs without improvement",
     expected="holds",
-    says="Training stops after `patience` epochs in a row without improvement.",
+    says="Training stops after `patience` consecutive epochs without improvement.",
 )
 def early_stopping() -> Measured:
     from course.engine.stopping import EarlyStopping
@@ -394,5 +398,6 @@ def early_stopping() -> Measured:
         "stopped at index, best at 2, patience 3",
         evidence,
         stated=stated,
-        note="nan counts as no improvement, and the chapter's counter is not in its checkpoint.",
+        note="NaN does not count as an improvement, and the chapter's checkpoint lacks the "
+        "counter.",
     )

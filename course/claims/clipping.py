@@ -1,4 +1,4 @@
-"""Gradient clipping: what it keeps, what it caps, and where it comes too late."""
+"""Gradient clipping: what it preserves, what it caps, and where it comes too late."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def clipping_out_of_place(seed: int) -> Measured:
 
 
 def _adam_spike(max_norm: float) -> float:
-    """How far Adam moves at a gradient of 10 after 50 of 0.1, with all clipped to `max_norm`."""
+    """How far Adam moves at a gradient of 10 after 50 of 0.1, all clipped to `max_norm`."""
     parameter = _parameter([0.0])
     optimizer = torch.optim.Adam([parameter], lr=0.1)
     for grad in [0.1] * 50 + [10.0]:
@@ -74,10 +74,11 @@ def _adam_spike(max_norm: float) -> float:
 
 @claim(
     "F40",
-    title="Clipping keeps the direction and caps the step",
+    title="Clipping preserves the direction and caps the step",
     expected="holds if",
-    says="Clipping by norm keeps the gradient's direction and caps the size of the step.",
-    condition="if the optimizer is plain SGD; it caps the gradient, and Adam divides by its size",
+    says="Clipping by norm preserves the gradient's direction and caps the size of the step.",
+    condition="if the optimizer is plain SGD; clipping caps the gradient, but Adam divides by its "
+    "size",
 )
 def clipping_caps_the_step() -> Measured:
     def first_step(optimizer_type, max_norm: float) -> float:
@@ -137,23 +138,23 @@ def clipping_a_bad_batch() -> Measured:
     spikes = {f"{size:g}": weights_after([size, 1.0]).norm().item() for size in (1e2, 1e6, 1e30)}
     guarded = error_of(clip_grad_norm_, [_parameter([math.inf, 1.0])], 1.0, error_if_nonfinite=True)
     evidence = {
-        "bad batches (inf, nan) that leave nan weights, of 2": damaged,
+        "bad batches (inf, nan) that make the weights nan, of 2": damaged,
         "weights after a gradient of [inf, 1]": str(weights_after([math.inf, 1.0]).tolist()),
         "step after a finite spike, lr 0.1 and max_norm 1": spikes,
         "error_if_nonfinite=True raises": guarded or "nothing",
     }
     return weigh(
-        "bad batches (inf, nan) that leave nan weights, of 2",
+        "bad batches (inf, nan) that make the weights nan, of 2",
         evidence,
         stated=damaged == 0 and max(spikes.values()) < 0.1 + 1e-6,
         conditioned=max(spikes.values()) < 0.1 + 1e-6,
-        note="Against inf and nan pass error_if_nonfinite=True, or skip the step.",
+        note="To guard against inf and nan, pass error_if_nonfinite=True or skip the step.",
     )
 
 
 @claim(
     "F42",
-    title="The printed grad_norm is the gradient norm",
+    title="The printed grad_norm is the gradient's norm",
     expected="does not hold",
     says="The grad_norm that the loop prints is the norm of the gradient.",
 )
@@ -167,7 +168,8 @@ def printed_norm(seed: int) -> Measured:
         "printed / joint norm",
         evidence,
         stated=abs(printed / joint - 1) < 1e-3,
-        note="It sums the norms of the tensors; the joint norm is the root of their squares' sum.",
+        note="It adds the norms of the tensors; the joint norm is the root of the sum of their "
+        "squares.",
     )
 
 
@@ -206,7 +208,7 @@ def gpt2_max_norm() -> Measured:
         deciding="norm of [3, 4] clipped at 1.0",
         evidence={"norm of [3, 4] clipped at 1.0": first.grad.norm().item()},
         note=(
-            "What a paper says cannot be found out by running code; only what max_norm = 1.0 does. "
-            "The value is usually traced to the GPT-3 paper, so the course does not repeat it."
+            "Running code shows what max_norm = 1.0 does, but not what a paper says. The value is "
+            "usually traced to the GPT-3 paper, so the course does not repeat it."
         ),
     )

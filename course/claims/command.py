@@ -1,4 +1,4 @@
-"""`course claims`: try one claim or all, and print what was found. It needs no Typer."""
+"""`course claims`: test one claim or all, and print the findings. It does not need Typer."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ def run_command(
     out: IO[str] | None = None,
     progress: IO[str] | None = None,
 ) -> int:
-    """Try one claim or all, and print what was found.
+    """Test one claim or all, and print the findings.
 
     Args:
         id: A claim (`F26`) or a contradiction (`K17`); None: all claims.
         list_only: Ids and titles only; imports no torch.
         as_json: Plain JSON on `out`.
-        html: Write the whole as one page to this file as well.
+        html: Also write all of it to this file as one page.
         verdict: Only claims with this verdict on record.
         part: Only claims from this part of the sources, e.g. `chapter c5`.
         seed: Seed of every experiment.
-        device: `cpu`, `cuda`, or None: the GPU for claims that ask for one, where there is one.
+        device: `cpu`, `cuda`, or None: the GPU, if there is one, for the claims that use it.
         out: Where results go; standard output by default.
-        progress: Where it says which claim runs; standard error by default.
+        progress: Where the name of the running claim goes; standard error by default.
 
     Returns:
         0, or 1 if a verdict is not the one on record.
 
     Raises:
         UnknownIdError: No such id.
-        ValueError: This torch cannot compute on `device`, the seed is none, or the page cannot be
-            written there; said before anything is tried.
+        ValueError: This torch cannot compute on `device`, the seed is invalid, or the page cannot
+        be written; raised before anything is tested.
     """
     out, progress = out or sys.stdout, progress or sys.stderr
     if list_only:
@@ -90,8 +90,8 @@ def _contradiction(id: str, html: Path | None) -> Contradiction:
     row = find_contradiction(id)
     if html is not None:
         raise ValueError(
-            f"--html {html}: a page holds claims, and {row.id} is a contradiction. Leave the "
-            "id out: the page of all claims ends with every contradiction."
+            f"--html {html}: a page shows claims, and {row.id} is a contradiction. Leave out the "
+            "id: the page of all claims ends with all contradictions."
         )
     return row
 
@@ -99,7 +99,7 @@ def _contradiction(id: str, html: Path | None) -> Contradiction:
 def _said_one_by_one(
     tried: Iterable[Trial], out: IO[str] | None, progress: IO[str], *, quiet: bool
 ) -> list[Trial]:
-    """All trials; a line each on `out`, and how far it is where nothing else shows that it runs."""
+    """All trials; one line each on `out`, and the progress if nothing else shows that it runs."""
     trials = []
     counts = (quiet or out is None) and progress.isatty()
     for trial in tried:
@@ -114,7 +114,7 @@ def _said_one_by_one(
 
 
 def chosen(verdict: str | None, part: str | None) -> list[str]:
-    """Ids of the claims with this verdict on record whose place is in this part of the sources.
+    """Ids of the claims with this verdict on record that come from this part of the sources.
 
     Args:
         verdict: `holds`, `holds if`, `does not hold`, `needs GPU`, `not decidable`; None: any.
@@ -122,7 +122,7 @@ def chosen(verdict: str | None, part: str | None) -> list[str]:
             word of a heading (`chapter c5`, `lecture clipping`); None: any.
 
     Raises:
-        ValueError: No such verdict, or nothing is left.
+        ValueError: There is no such verdict, or no claim is left.
     """
     if verdict is not None and verdict not in VERDICTS:
         raise ValueError(f"--verdict '{verdict}': expected one of {', '.join(VERDICTS)}.")
@@ -142,7 +142,9 @@ def chosen(verdict: str | None, part: str | None) -> list[str]:
     if verdict is not None:
         found = [id_ for id_ in found if catalogue()[id_].load().expected == verdict]
     if not found:
-        raise ValueError(f"No claim is left with verdict {verdict} in {part}.")
+        raise ValueError(
+            f"No claim matches --verdict {verdict or 'any'} and --part {part or 'any'}."
+        )
     return found
 
 
@@ -157,5 +159,5 @@ def listing(*, as_json: bool = False) -> str:
 def contradiction_text(row: Contradiction) -> str:
     """One contradiction as a block."""
     lines = [f"{row.id}  {row.topic}", *(f"     {position}" for position in row.positions)]
-    lines.append(f"     decided by: {', '.join(row.decided_by) or 'nothing that runs'}")
+    lines.append(f"     decided by: {', '.join(row.decided_by) or 'nothing that can be run'}")
     return "\n".join([*lines, *wrapped(f"The course: {row.uses}", start=" " * 5)])

@@ -1,4 +1,4 @@
-"""torch.compile and the GPU: what the first call costs, and where speed is available."""
+"""torch.compile and the GPU: the cost of the first call, and where there is speed to gain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from course.data.stopwatch import seconds, waiter
     "F119",
     title="torch.compile is 10 to 30 % faster after a slow first call",
     expected="needs GPU",
-    says="A compiled model is slow in its first call and 10 to 30 % faster afterwards.",
+    says="A compiled model is slow on its first call and 10 to 30 % faster afterwards.",
     gpu=True,
 )
 def compile_gain(seed: int, device: torch.device) -> Measured:
@@ -27,7 +27,7 @@ def compile_gain(seed: int, device: torch.device) -> Measured:
     model = nn.Sequential(*(layer for block in blocks for layer in block)).to(device)
     inputs = torch.randn(batch_size, width, device=device)
     torch.compiler.reset()
-    # Without a GPU only the tracing is tried: generating C++ would take most of a minute.
+    # Without a GPU only the tracing is tested: generating C++ would take most of a minute.
     compiled = torch.compile(model, backend="inductor" if on_gpu else "eager")
 
     with torch.no_grad():
@@ -54,7 +54,7 @@ def compile_gain(seed: int, device: torch.device) -> Measured:
     }
     torch.compiler.reset()
     if not on_gpu:
-        note = "Tracing alone makes the first call slow; the gain is a question for a GPU."
+        note = "Tracing alone makes the first call slow; only a GPU can show the gain."
         return needs_gpu("first call / steady call", evidence, note)
     slow_first = first > 10 * steady
     return weigh(
@@ -62,7 +62,7 @@ def compile_gain(seed: int, device: torch.device) -> Measured:
         evidence,
         stated=slow_first and 0.7 <= ratio.median <= 0.91,
         conditioned=slow_first and ratio.median < 0.97,
-        note="How much it gains depends on the model; here LayerNorm, Linear and GELU.",
+        note="The gain depends on the model; here it is LayerNorm, Linear and GELU.",
     )
 
 

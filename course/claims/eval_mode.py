@@ -41,7 +41,8 @@ def _changes(layer: nn.Module, *inputs: Tensor) -> bool:
     "F23",
     title="eval() changes only dropout and BatchNorm",
     expected="does not hold",
-    says="eval() changes dropout and BatchNorm only; attention and the rest behave the same.",
+    says="eval() changes dropout and BatchNorm only; attention and all other layers behave the "
+    "same.",
 )
 def what_eval_changes() -> Measured:
     x, sequence, image = torch.randn(8, 4), torch.randn(2, 5, 4), torch.randn(2, 3, 6, 6)
@@ -102,9 +103,9 @@ def layer_norm_and_mode() -> Measured:
 
 @claim(
     "F25",
-    title="no_grad leaves the behaviour of layers alone",
+    title="no_grad does not change how layers behave",
     expected="holds",
-    says="no_grad switches off the graph and nothing else: dropout and BatchNorm go on training.",
+    says="no_grad switches off only the graph: dropout and BatchNorm still behave as in training.",
 )
 def no_grad_and_layers() -> Measured:
     norm, dropout = nn.BatchNorm1d(4), nn.Dropout(0.5)
@@ -126,7 +127,8 @@ def no_grad_and_layers() -> Measured:
     title="inference_mode is about 10 % faster than no_grad",
     expected="holds if",
     says="inference_mode is about 10 % faster than no_grad.",
-    condition="if the work is many small operators; where one operator takes long, it is the same",
+    condition="if the work consists of many small operators; with large operators the time is the "
+    "same",
     gpu=True,
 )
 def inference_mode_speed(device: torch.device) -> Measured:
@@ -134,7 +136,7 @@ def inference_mode_speed(device: torch.device) -> Measured:
     model, wide = mlp(512, 512, 512).to(device), torch.randn(512, 512, device=device)
 
     def small(context) -> None:
-        """Views and tiny operators: what torch does around the arithmetic."""
+        """Views and tiny operators: mostly torch's overhead around the arithmetic."""
         with context():
             y = x
             for _ in range(200):
@@ -162,17 +164,17 @@ def inference_mode_speed(device: torch.device) -> Measured:
         evidence,
         {name: ratio.high < 0.95 for name, ratio in times.items()},
         criterion="the upper quartile of its time is below 0.95 of no_grad's",
-        note="About 10 % lies between the two; the share of the work decides.",
+        note="About 10 % lies between the two cases; the share of small operators decides.",
     )
 
 
 @claim(
     "F53",
-    title="inference_mode forbids changing views, and backward",
+    title="inference_mode forbids changing views and using the tensors in backward()",
     expected="holds if",
-    says="Inference tensors forbid in-place changes of views, and cannot enter backward.",
-    condition="if changed outside the block, or if backward must save them; inside, views may be "
-    "changed, and a sum saves nothing",
+    says="Inference tensors forbid in-place changes of views, and cannot be used in backward().",
+    condition="if they are changed outside the block, or if backward() must save them; inside, "
+    "views may be changed, and a sum saves nothing",
 )
 def inference_mode_forbids() -> Measured:
     weight = torch.ones(3, requires_grad=True)
@@ -199,7 +201,7 @@ def inference_mode_forbids() -> Measured:
         evidence,
         stated=bool(errors["view changed in place, inside"] and errors["w + tensor"]),
         conditioned=bool(errors["changed in place, outside"] and errors["w * tensor"]),
-        note="The chapter's sentence fails inside the block, the essay's where nothing is saved.",
+        note="The chapter's statement fails inside the block, the essay's if nothing is saved.",
     )
 
 
@@ -207,7 +209,7 @@ def inference_mode_forbids() -> Measured:
     "F79",
     title="Validation in train mode is noisy and lower",
     expected="holds",
-    says="Validation with dropout on gives a lower accuracy, and another one every time.",
+    says="Validation with dropout on gives a lower accuracy, and a different one every time.",
 )
 def validation_in_train_mode(seed: int) -> Measured:
     found, held = {}, {}
@@ -257,7 +259,7 @@ def _dropped_conv(seed: int) -> nn.Module:
     "F154",
     title="Validation without no_grad gives the same numbers",
     expected="holds",
-    says="Forgetting no_grad in validation wastes memory and does not affect the result.",
+    says="Forgetting no_grad in validation wastes memory but does not affect the result.",
 )
 def without_no_grad(seed: int) -> Measured:
     apart, kept, held = {}, {}, {}
@@ -272,13 +274,13 @@ def without_no_grad(seed: int) -> Measured:
         held[one] = apart[one.data] == 0 and kept[one.data] > 0
     evidence = {
         "outputs differ by": max(apart.values()),
-        "bytes kept for a backward that never comes": kept,
+        "bytes kept for a backward pass that never comes": kept,
     }
     return weigh_settings(
         "outputs differ by",
         evidence,
         held,
-        criterion="the outputs are equal in every bit, and memory is held without need",
+        criterion="the outputs are equal in every bit, and memory is held for nothing",
     )
 
 
@@ -286,7 +288,7 @@ def without_no_grad(seed: int) -> Measured:
     "F144",
     title="Training in eval mode lets BatchNorm use stale statistics",
     expected="holds",
-    says="A model trained in eval mode normalises by old running statistics, without an error.",
+    says="A model trained in eval mode silently normalises by old running statistics.",
 )
 def stale_batch_norm(seed: int) -> Measured:
     found, held = {}, {}
@@ -311,13 +313,13 @@ def stale_batch_norm(seed: int) -> Measured:
         stale = off[False]["running mean off by"] > 3 * off[True]["running mean off by"]
         held[one] = off[False]["batches counted"] == 0 and stale
     evidence = {
-        "spirals: running mean off by, in eval mode": found["spirals"]["eval mode"][
+        "spirals: error of the running mean, in eval mode": found["spirals"]["eval mode"][
             "running mean off by"
         ],
         "by data": found,
     }
     return weigh_settings(
-        "spirals: running mean off by, in eval mode",
+        "spirals: error of the running mean, in eval mode",
         evidence,
         held,
         criterion="no batch is counted, and the running mean ends 3 times as far off as in train "
@@ -339,8 +341,8 @@ def _normed(width: int, classes: int):
     "F80",
     title="Forgetting model.train() lowers training loss and worsens validation",
     expected="holds if",
-    says="Training on in eval mode lowers the training loss and worsens validation.",
-    condition="if there are wrong labels to memorise; on clean data everything improves",
+    says="Continuing to train in eval mode lowers the training loss and worsens validation.",
+    condition="if there are wrong labels to memorise; on clean data both improve",
 )
 def training_in_eval_mode(seed: int) -> Measured:
     def trained(training: bool, data: tuple[Tensor, ...], sizes: tuple[int, ...], lr: float):
@@ -361,14 +363,14 @@ def training_in_eval_mode(seed: int) -> Measured:
     clean = [trained(mode, spirals(seed), (2, 128, 128, 3), 1e-2) for mode in (True, False)]
     evidence = {
         "validation accuracy lost, 400 digits with 20 % wrong labels": right[1] - forgotten[1],
-        "training loss, train mode and forgotten": [right[0], forgotten[0]],
+        "training loss, with train() and without": [right[0], forgotten[0]],
         "validation loss, train mode and forgotten": [right[2], forgotten[2]],
-        "clean spiral: validation accuracy, train mode and forgotten": [clean[0][1], clean[1][1]],
-        "clean spiral: validation loss, train mode and forgotten": [clean[0][2], clean[1][2]],
+        "clean spiral: validation accuracy, with train() and without": [clean[0][1], clean[1][1]],
+        "clean spiral: validation loss, with train() and without": [clean[0][2], clean[1][2]],
     }
 
     def as_claimed(right: list[float], forgotten: list[float]) -> bool:
-        """Training loss lower, validation worse in accuracy and in loss."""
+        """Lower training loss, but worse validation accuracy and validation loss."""
         worse = forgotten[1] < right[1] - 0.01 and forgotten[2] > right[2]
         return forgotten[0] < right[0] and worse
 
@@ -382,8 +384,8 @@ def training_in_eval_mode(seed: int) -> Measured:
         "validation accuracy lost, 400 digits with 20 % wrong labels",
         evidence,
         held,
-        criterion="without train() the training loss ends lower, and validation is worse by a "
-        "point of accuracy and in loss",
+        criterion="without train() the training loss ends lower, while validation loses a point of "
+        "accuracy and ends at a higher loss",
     )
 
 
@@ -392,11 +394,12 @@ def training_in_eval_mode(seed: int) -> Measured:
     title="evaluate() must end in train mode",
     expected="holds if",
     says="evaluate() must end with model.train().",
-    condition="if every module came in train mode; else it wakes what was frozen in eval mode",
+    condition="if every module was in train mode before; otherwise it also switches modules that "
+    "were deliberately in eval mode",
 )
 def ends_in_train_mode() -> Measured:
     def modes_kept(*, frozen: bool, training: bool, ends_in_train: bool = True) -> int:
-        """Modules whose mode an evaluate() leaves as it was."""
+        """How many modules still have their old mode after an evaluate()."""
         model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Dropout(0.5)).train(training)
         if frozen:
             model[1].eval()
@@ -414,10 +417,10 @@ def ends_in_train_mode() -> Measured:
         "all in eval mode": modes_kept(frozen=False, training=False),
     }
     without = modes_kept(frozen=False, training=True, ends_in_train=False)
-    evidence = {"modes kept with a frozen BatchNorm, of 4": kept["BatchNorm frozen"], "kept": kept}
-    evidence["kept without the call, all in train mode"] = without
+    evidence = {"modes kept if BatchNorm is frozen, of 4": kept["BatchNorm frozen"], "kept": kept}
+    evidence["modes kept without the call, all in train mode"] = without
     return weigh(
-        "modes kept with a frozen BatchNorm, of 4",
+        "modes kept if BatchNorm is frozen, of 4",
         evidence,
         stated=without == 0 and all(count == 4 for count in kept.values()),
         conditioned=without == 0 and kept["all in train mode"] == 4,

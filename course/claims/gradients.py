@@ -1,4 +1,4 @@
-"""Gradients: where they are large, how sizes differ by layer, and where a pile of them points."""
+"""Gradients: where they are large, how they differ between layers, and where their sum points."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from course.claims.trial import Measured, weigh_settings
     "F140",
     title="A saturated attention softmax sends large gradients to earlier layers",
     expected="holds if",
-    says="Attention whose softmax saturates, so that it is nearly one-hot, sends large gradients "
-    "to the parameters before it.",
-    condition="if the long queries and keys that saturate it are counted in; the softmax itself "
-    "passes on less the more it saturates",
+    says="If the softmax of attention saturates until it is nearly one-hot, large gradients reach "
+    "the parameters before it.",
+    condition="if the effect of the large queries and keys that saturate it is included; the "
+    "softmax itself passes on less the more it saturates",
 )
 def saturated_attention(seed: int) -> Measured:
     found, held = {}, {}
@@ -29,19 +29,20 @@ def saturated_attention(seed: int) -> Measured:
         name = f"{heads} head{'s' * (heads > 1)}, {length} tokens"
         calm, saturated = (_attention(heads, length, scale, seed) for scale in (1.0, 100.0))
         found[name] = {"calm": calm, "saturated": saturated}
-        for part in ("gradient of the queries' weights", "gradient of the scores"):
+        for part in ("gradient of the query weights", "gradient of the scores"):
             held[f"attention, {name}, squared error, {part}"] = saturated[part] > 2 * calm[part]
     one = found["1 head, 8 tokens"]
-    part = "gradient of the queries' weights"
+    part = "gradient of the query weights"
     evidence = {
-        "queries' weights, gradient saturated / calm": one["saturated"][part] / one["calm"][part],
+        "query weights: gradient saturated / unsaturated": one["saturated"][part]
+        / one["calm"][part],
         "by network": found,
     }
     return weigh_settings(
-        "queries' weights, gradient saturated / calm",
+        "query weights: gradient saturated / unsaturated",
         evidence,
         held,
-        criterion="nearly one-hot weights give more than twice the gradient",
+        criterion="nearly one-hot attention gives more than twice the gradient",
     )
 
 
@@ -59,8 +60,8 @@ def _attention(heads: int, length: int, scale: float, seed: int) -> dict[str, fl
     outputs = (weights @ v).transpose(1, 2).flatten(2)
     F.mse_loss(out(outputs), targets).backward()
     return {
-        "largest weight of a token, mean": weights.max(-1).values.mean().item(),
-        "gradient of the queries' weights": query.weight.grad.norm().item(),
+        "largest attention weight per token, mean": weights.max(-1).values.mean().item(),
+        "gradient of the query weights": query.weight.grad.norm().item(),
         "gradient of the scores": scores.grad.norm().item(),
     }
 
@@ -69,8 +70,7 @@ def _attention(heads: int, length: int, scale: float, seed: int) -> dict[str, fl
     "F145",
     title="Uncleared gradients point in a random direction",
     expected="holds",
-    says="Without zero_grad the applied gradient points in some random direction, not that of the "
-    "batch.",
+    says="Without zero_grad the applied gradient points in a random direction, not in the batch's.",
 )
 def piled_direction(seed: int) -> Measured:
     cosines, held = {}, {}
@@ -81,20 +81,20 @@ def piled_direction(seed: int) -> Measured:
         )
         held[one] = abs(median) < 0.35
     evidence = {
-        "digits SGD: median cosine to the batch's own gradient": cosines["digits SGD"],
+        "digits SGD: median cosine with the batch's own gradient": cosines["digits SGD"],
         "by setting": cosines,
     }
     return weigh_settings(
-        "digits SGD: median cosine to the batch's own gradient",
+        "digits SGD: median cosine with the batch's own gradient",
         evidence,
         held,
-        criterion="after 50 steps the median cosine of the pile with the batch's own gradient is "
-        "within 0.35 of 0",
+        criterion="after 50 steps, the median cosine between the accumulated and the batch's own "
+        "gradient is within 0.35 of 0",
     )
 
 
 def _piled_cosines(one: Setting, seed: int) -> list[float]:
-    """Cosine of the applied gradient with the batch's own, step by step, without clearing."""
+    """Cosine between the applied gradient and the batch's own, per step, without clearing."""
     inputs, targets, *_ = one.make_data(seed // 100)
     model = one.make_model(seed)
     optimizer = one.make_optimizer(model)
@@ -112,18 +112,18 @@ def _piled_cosines(one: Setting, seed: int) -> list[float]:
 
 @claim(
     "F152",
-    title="Early and late layers of a deep network have gradients of different size",
+    title="Early and late layers of a deep network have gradients of different sizes",
     expected="holds if",
-    says="In deep networks early and late layers often have gradients of very different size.",
-    condition="if nothing evens them out, as a suitable initialisation, skip connections or "
-    "normalisation do",
+    says="In deep networks early and late layers often have gradients of very different sizes.",
+    condition="if nothing evens them out, such as a suitable initialisation, skip connections or "
+    "normalisation",
 )
 def sizes_by_layer(seed: int) -> Measured:
     ratios, held = {}, {}
     for data in (DIGITS, DIABETES):
         for name, make in (
-            ("torch's own start", lambda width, out: _deep(width, out)),
-            ("He start", lambda width, out: _deep(width, out, he=True)),
+            ("torch's initialisation", lambda width, out: _deep(width, out)),
+            ("He initialisation", lambda width, out: _deep(width, out, he=True)),
             ("skip connections", lambda width, out: _deep(width, out, skip=True)),
         ):
             inputs, targets, *_ = data.make_data(seed)
@@ -139,11 +139,13 @@ def sizes_by_layer(seed: int) -> Measured:
             ratios[f"{data.data}, {name}"] = ratio
             held[f"MLP of 12 layers on {data.data}, {name}"] = ratio > 10
     evidence = {
-        "digits, torch's own start: largest / smallest": ratios["digits, torch's own start"],
+        "digits, torch's initialisation: largest / smallest": ratios[
+            "digits, torch's initialisation"
+        ],
         "root mean square gradient, largest layer / smallest": ratios,
     }
     return weigh_settings(
-        "digits, torch's own start: largest / smallest",
+        "digits, torch's initialisation: largest / smallest",
         evidence,
         held,
         criterion="the layers' gradients differ by more than a factor of 10",

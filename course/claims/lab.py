@@ -1,8 +1,8 @@
-"""What the experiments share: points on spirals, a small network, a short loop, and three meters.
+"""Shared by the experiments: points on spirals, a small network, a short loop, and three meters.
 
-The meters are counters, not impressions: `LiveBytes` counts the bytes of every tensor that is
-alive, `saved_bytes` those that autograd keeps for backward, and `interleaved` times two pieces of
-code in turn, so that a busy machine slows both.
+The meters: `LiveBytes` counts the bytes of every living tensor, `saved_bytes` counts those that
+autograd keeps for backward, and `interleaved` times two pieces of code in turn, so that a busy
+machine slows both.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ CPU = torch.device("cpu")
 
 @lru_cache
 def spirals(seed: int, num: int = 480, num_val: int = 120) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Three arms of points: training inputs [N, 2] and targets [N], then the validation part's.
+    """Three arms of points: training inputs [N, 2] and targets [N], then the same for validation.
 
-    Gentler arms than those of `course.data` (4.5 radians instead of 1.5 turns), so that a small
-    network learns them within a second.
+    The arms are less wound than those of `course.data` (4.5 radians instead of 1.5 turns), so that
+    a small network learns them within a second.
     """
     generator = torch.Generator().manual_seed(seed)
     targets = torch.randint(0, 3, (num + num_val,), generator=generator)
@@ -50,7 +50,7 @@ def spirals(seed: int, num: int = 480, num_val: int = 120) -> tuple[Tensor, Tens
 
 @lru_cache
 def digits(seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Handwritten digits, normalised: training inputs [N, 64] and targets, then validation's."""
+    """Handwritten digits, normalised: training inputs [N, 64] and targets, then validation."""
     from course.data import load
 
     data = load("digits", seed=seed)
@@ -73,12 +73,12 @@ def mlp(*sizes: int, dropout: float = 0.0, seed: int | None = None) -> nn.Sequen
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
-    """What a short training run leaves behind."""
+    """The record of a short training run."""
 
     losses: list[float]
     """Loss of every step's batch."""
     norms: list[float]
-    """Joint gradient norm of every step."""
+    """Joint gradient norm at every step."""
 
     @property
     def finite(self) -> bool:
@@ -96,7 +96,7 @@ def fit(
     batch_size: int = 32,
     watch: Callable[[int], bool] | None = None,
 ) -> Recorded:
-    """Train for `steps` updates; `watch(step)` after each may end the run by returning True."""
+    """Train for `steps` updates; `watch(step)` is called after each and may return True to stop."""
     losses, norms = [], []
     batches = cycle_batches(len(targets), batch_size)
     for step, rows in zip(range(steps), batches, strict=False):
@@ -120,7 +120,7 @@ def cycle_batches(num: int, batch_size: int, *, shuffle: bool = True) -> Iterato
 
 @torch.no_grad()
 def accuracy(model: nn.Module, inputs: Tensor, targets: Tensor) -> float:
-    """Share of right answers in eval mode; the model is left in the mode in which it came."""
+    """Accuracy in eval mode; the model's own mode is restored."""
     was_training = model.training
     model.eval()
     right = (model(inputs).argmax(1) == targets).float().mean().item()
@@ -138,7 +138,7 @@ def full_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> float:
 
 
 def grad_norm(model: nn.Module) -> float:
-    """Joint L2 norm of all gradients that exist."""
+    """Joint L2 norm of all gradients that are not None."""
     grads = [p.grad for p in model.parameters() if p.grad is not None]
     return torch.stack([g.norm() for g in grads]).norm().item() if grads else 0.0
 
@@ -184,7 +184,7 @@ def warnings_of(call: Callable[..., Any], *args: Any, **kwargs: Any) -> list[str
 
 @dataclass(frozen=True)
 class Ratio:
-    """Times of one piece of code over another's, round by round."""
+    """Ratios of the time of one piece of code to another's, one per round."""
 
     median: float
     low: float
@@ -205,9 +205,9 @@ def interleaved(
     warmup: int = 1,
     device: torch.device = CPU,
 ) -> Ratio:
-    """Time of `first` over time of `second`, measured in turn: ABAB..., never A...AB...B.
+    """Time of `first` over time of `second`, measured alternately: ABAB..., never A...AB...B.
 
-    On the CPU it is this process's own processor time, which neighbours disturb less.
+    On the CPU it is this process's own processor time, which other processes disturb less.
     """
     timed = time_in_turn(
         {"first": first, "second": second},
@@ -223,7 +223,7 @@ def interleaved(
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of tensors made inside the block and still alive.
+    """Counts the bytes of tensors that were made inside the block and are still alive.
 
     with LiveBytes() as live:
         train()
@@ -262,7 +262,7 @@ def _is_tensor(leaf: Any) -> bool:
 
 
 def peak_bytes(call: Callable[[], Any], device: torch.device = CPU) -> int:
-    """Most bytes alive at once that `call` added: by the allocator on CUDA, by count on the CPU."""
+    """Peak of the bytes that `call` added: from the allocator on CUDA, counted on the CPU."""
     if device.type == "cuda":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
@@ -294,7 +294,7 @@ def saved_bytes(call: Callable[[], Any], *, without: Iterable[Tensor] = ()) -> i
 
 
 def graph_nodes(tensor: Tensor) -> int:
-    """How many autograd nodes hang on a tensor."""
+    """Number of autograd nodes reachable from a tensor."""
     seen, queue = set(), [tensor.grad_fn]
     while queue:
         node = queue.pop()

@@ -15,26 +15,28 @@ from course.claims.trial import Measured, weigh
     "F130",
     title="The lab's first Python command works",
     expected="does not hold",
-    says="In a new folder the lab makes its virtual environment by that environment's own python.",
+    says="In a new folder, the lab creates its virtual environment with that environment's own "
+    "python.",
 )
 def lab_first_command() -> Measured:
     def exit_code(command: str, folder: str) -> int:
         shell = shutil.which("sh") or "/bin/sh"
         return subprocess.run([shell, "-c", command], cwd=folder, capture_output=True).returncode
 
-    make = "-m venv --without-pip .venv"  # pip is not what is tried, and takes seconds
+    make = "-m venv --without-pip .venv"  # pip is not part of the test, and takes seconds
     with tempfile.TemporaryDirectory() as folder:
         as_printed = exit_code(f".venv/bin/python {make}", folder)
         with_another = exit_code(f'"{sys.executable}" {make}', folder)
         afterwards = exit_code(".venv/bin/python --version", folder)
     evidence = {
         "exit code as printed, in a new folder": as_printed,
-        "exit code with a python that exists": with_another,
-        "exit code of its python, afterwards": afterwards,
+        "exit code with an existing python": with_another,
+        "exit code of the new python, afterwards": afterwards,
     }
     return weigh(
         "exit code as printed, in a new folder",
         evidence,
         stated=as_printed == 0,
-        note="127: the environment is to be made by the python inside it. Make it with python3.",
+        note="127: the command needs the python inside the environment that it should create. Use "
+        "python3.",
     )

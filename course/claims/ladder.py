@@ -1,4 +1,4 @@
-"""The debug ladder and the arena: healthy runs, planted bugs, and how fast one can be."""
+"""The debug ladder and the arena: healthy runs, planted bugs, and how fast training can be."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from course.claims.trial import Measured, weigh, weigh_settings
     title="A dead ReLU never recovers",
     expected="holds if",
     says="A ReLU whose input is negative for every example gets no gradient and never learns.",
-    condition="if it is in the first layer, whose inputs do not change; in a later layer the one "
-    "below it can bring it back",
+    condition="if it is in the first layer, whose inputs do not change; in a later layer, the "
+    "layer below can revive it",
 )
 def dead_relu(seed: int) -> Measured:
     back, held, largest = {}, {}, 0.0
@@ -35,19 +35,20 @@ def dead_relu(seed: int) -> Measured:
                 largest = max(largest, *(grad for _, _, grad in found))
     evidence = {
         "largest gradient of a dead unit in the first layer": largest,
-        "units that came back, by run": back,
+        "units that recovered, by run": back,
     }
     return weigh_settings(
         "largest gradient of a dead unit in the first layer",
         evidence,
         held,
         criterion="no unit that was dead on every example is alive after 200 steps",
-        note="A small margin was tried (0.1 below 0 for every example); farther off, fewer return.",
+        note="Tested with a small margin (0.1 below 0 for every example); further below, fewer "
+        "recover.",
     )
 
 
 def _recovered(one: Setting, layer: str, seed: int) -> tuple[int, int, float]:
-    """Units that came back, units that were made dead, and the largest gradient of one of them."""
+    """Number of units that recovered, number made dead, and the largest gradient of a dead unit."""
     inputs, targets, *_ = one.make_data(seed // 100)
     model = mlp(64, 32, 32, 10, seed=seed)
     place = 0 if layer == "first" else 2
@@ -68,7 +69,7 @@ def _recovered(one: Setting, layer: str, seed: int) -> tuple[int, int, float]:
     "F84",
     title="The arena's baseline can be beaten, 90 % in under 50 steps",
     expected="holds",
-    says="The arena's baseline is easily beaten, and 90 % in under 50 steps is asked for.",
+    says="The arena's baseline is easy to beat, and the task is 90 % in under 50 steps.",
 )
 def arena(seed: int) -> Measured:
     inputs, targets, _, _ = spirals(seed)
@@ -149,12 +150,12 @@ def overfit_one_batch(seed: int) -> Measured:
 
 @claim(
     "F156",
-    title="What cannot learn four examples has a bug in its wiring",
+    title="A model that cannot learn four examples has a bug in its wiring",
     expected="holds if",
-    says="If a model cannot drive the loss to 0 on 4 examples, the bug is in the wiring, and not "
+    says="If a model cannot drive the loss to 0 on 4 examples, the bug is in the wiring, not in "
     "the learning rate, the optimizer or the depth.",
-    condition="if the rate is within three times of a good one and the network not deep; a rate a "
-    "thousand times too small, or 24 plain layers, fail with sound wiring",
+    condition="if the rate is within a factor of three of a good one and the network is not deep; "
+    "with sound wiring, a rate a thousand times too small or 24 plain layers also fail",
 )
 def only_the_wiring(seed: int) -> Measured:
     ends, held = {}, {}
@@ -166,7 +167,7 @@ def only_the_wiring(seed: int) -> Measured:
         one = one.but(batch_size=4, steps=120)
         x, y, *rest = one.make_data(seed)
         for name, changed in {
-            "as it is": one,
+            "unchanged": one,
             "a third of the rate": one.but(rate=one.rate / 3),
             "a thousandth of the rate": one.but(rate=one.rate / 1000, steps=60),
             f"{other['optimizer']} instead": one.but(**other),
@@ -188,5 +189,5 @@ def only_the_wiring(seed: int) -> Measured:
         held,
         criterion="with sound wiring the loss on the four ends below 0.05 of the first, whatever "
         "the rate, the optimizer and the depth",
-        note="The lecture's own checklist for a batch that is not learnt begins with the rate.",
+        note="The lecture's own checklist for a batch that cannot be learnt begins with the rate.",
     )

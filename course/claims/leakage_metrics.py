@@ -1,4 +1,4 @@
-"""Leakage, and numbers that mislead: what a split, a mean and an accuracy may hide."""
+"""Leakage and misleading numbers: what a split, a mean and an accuracy may hide."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from course.claims.registry import claim
 from course.claims.trial import Measured, weigh, weigh_settings
 
 Learner = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""From training inputs, their classes and queries to a class for each query."""
+"""Maps training inputs, their classes and queries to a class for each query."""
 
 
 def _nearest(inputs: Tensor, targets: Tensor, queries: Tensor) -> Tensor:
@@ -23,13 +23,13 @@ def _nearest(inputs: Tensor, targets: Tensor, queries: Tensor) -> Tensor:
 
 
 def _linear_by_adam(inputs: Tensor, targets: Tensor, queries: Tensor) -> Tensor:
-    """Guesses of a linear layer after 60 updates by Adam on all examples."""
+    """Predictions of a linear layer after 60 updates by Adam on all examples."""
     model = mlp(inputs.shape[1], int(targets.max()) + 1, seed=0)
     return _guesses(model, torch.optim.Adam(model.parameters(), lr=0.05), inputs, targets, queries)
 
 
 def _mlp_by_sgd(inputs: Tensor, targets: Tensor, queries: Tensor) -> Tensor:
-    """Guesses of a network with 32 hidden units after 60 updates by SGD with momentum."""
+    """Predictions of a network with 32 hidden units after 60 updates by SGD with momentum."""
     model = mlp(inputs.shape[1], 32, int(targets.max()) + 1, seed=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     return _guesses(model, optimizer, inputs, targets, queries)
@@ -59,7 +59,7 @@ def _random_split(num: int, num_val: int) -> tuple[Tensor, Tensor]:
     "F99",
     title="Leakage inflates validation",
     expected="holds",
-    says="Information from validation that leaks into training makes validation look too good.",
+    says="Information that leaks from validation into training makes validation look too good.",
 )
 def leakage_inflates() -> Measured:
     grouped, series, features = _grouped(), _series(), _features()
@@ -69,13 +69,13 @@ def leakage_inflates() -> Measured:
         "noise, the best of 2,000 features, nearest centre": features[0] > features[1] + 0.15,
     }
     evidence = {
-        "accuracy gained by splitting groups apart, true is 0.5": grouped[0] - grouped[1],
+        "accuracy gained by splitting groups, where 0.5 is the truth": grouped[0] - grouped[1],
         "groups: random split, split by group": grouped,
-        "series: error of a random split, of a split in time": series,
-        "features chosen by all labels, by training labels": features,
+        "series: error with a random split, with a split in time": series,
+        "accuracy with features chosen by all labels, by training labels": features,
     }
     return weigh_settings(
-        "accuracy gained by splitting groups apart, true is 0.5",
+        "accuracy gained by splitting groups, where 0.5 is the truth",
         evidence,
         held,
         criterion="the leak gains 15 points of accuracy (groups: 20), or halves the error",
@@ -128,9 +128,9 @@ def _features() -> list[float]:
 
 @claim(
     "F100",
-    title="Mean and std over all data explain 95 % against 70 %",
+    title="Mean and std over all data explain 95 % instead of 70 %",
     expected="does not hold",
-    says="Normalising by the mean and std of all data inflates validation, as from 70 to 95 %.",
+    says="Normalising by the mean and std of all data inflates validation, e.g. from 70 to 95 %.",
 )
 def normalisation_leak(seed: int) -> Measured:
     learners = {
@@ -150,15 +150,15 @@ def normalisation_leak(seed: int) -> Measured:
         setting = f"{name} on {data}, {splits} random splits"
         scores[setting], held[setting] = [leaked, clean], leaked - clean > 0.1
     evidence = {
-        "largest gain of accuracy by the leak": max(a - b for a, b in scores.values()),
-        "accuracy with statistics of all data, of the training part": scores,
+        "largest accuracy gain from the leak": max(a - b for a, b in scores.values()),
+        "accuracy with statistics of all data, with those of the training part": scores,
     }
     return weigh_settings(
-        "largest gain of accuracy by the leak",
+        "largest accuracy gain from the leak",
         evidence,
         held,
-        criterion="validation gains more than 10 of the 25 points",
-        note="Wrong in principle, invisible in effect: look for another leak, or a shift.",
+        criterion="validation gains more than 10 points of the 25",
+        note="Wrong in principle, but without a visible effect: look for another leak, or a shift.",
     )
 
 
@@ -178,7 +178,7 @@ def _normalised_by_all_or_part(
 
 
 def _some_digits(seed: int) -> tuple[Tensor, Tensor]:
-    """600 digits, each feature on a scale of its own, so that normalising matters."""
+    """600 digits, each feature on a different scale, so that normalising matters."""
     inputs, targets, val_inputs, val_targets = digits(seed)
     inputs, targets = torch.cat([inputs, val_inputs])[:600], torch.cat([targets, val_targets])[:600]
     return inputs * torch.exp(torch.randn(64)), targets
@@ -195,14 +195,14 @@ def _wine() -> tuple[Tensor, Tensor]:
     "F143",
     title="The same random crop for training and test images leaks its position",
     expected="holds",
-    says="Cropping training and test images at the same random place lets the model learn the "
+    says="Cropping training and test images at the same random place lets the model learn that "
     "place, and validation looks too good.",
 )
 def shared_crop(seed: int) -> Measured:
     found, held = {}, {}
     for name, by_class, learner in (
         ("one place for all images, nearest neighbour", False, _nearest),
-        ("a place for each class, nearest neighbour", True, _nearest),
+        ("one place per class, nearest neighbour", True, _nearest),
         ("one place for all images, MLP, SGD", False, _mlp_by_sgd),
     ):
         found[name] = scores = _cropped(seed, learner, num_places=10 if by_class else 1)
@@ -210,13 +210,15 @@ def shared_crop(seed: int) -> Measured:
     first = next(iter(found.values()))
     evidence = {
         "one place: accuracy lost in production": first["shared"] - first["anywhere"],
-        "accuracy, validated at the shared place, anywhere, and trained anywhere as well": found,
+        "accuracy validated at the shared place, anywhere, and with training anywhere as "
+        "well": found,
     }
     return weigh_settings(
         "one place: accuracy lost in production",
         evidence,
         held,
-        criterion="validation with the shared place is 25 points above images placed anywhere",
+        criterion="validation at the shared place is 25 points above validation on images placed "
+        "anywhere",
     )
 
 
@@ -246,7 +248,7 @@ def _placed(images: Tensor, places: Tensor) -> Tensor:
 
 @claim(
     "F101",
-    title="Accuracy hides imbalance",
+    title="Accuracy hides class imbalance",
     expected="holds",
     says="On imbalanced classes a useless model can have a high accuracy.",
 )
@@ -256,9 +258,9 @@ def accuracy_and_imbalance() -> Measured:
     right = (guesses == targets).double().mean().item()
     true_positive = ((guesses == 1) & (targets == 1)).sum().item()
     f1 = 2 * true_positive / ((guesses == 1).sum() + (targets == 1).sum()).item()
-    evidence = {"accuracy of always saying the majority": right, "F1 of the minority": f1}
+    evidence = {"accuracy of always predicting the majority": right, "F1 of the minority": f1}
     return weigh(
-        "accuracy of always saying the majority", evidence, stated=right >= 0.9 and f1 == 0
+        "accuracy of always predicting the majority", evidence, stated=right >= 0.9 and f1 == 0
     )
 
 
@@ -290,7 +292,8 @@ def mean_of_batch_means() -> Measured:
     title="Loss times batch size averages exactly",
     expected="holds if",
     says="Weighting each batch's loss by its size gives the exact mean over the epoch.",
-    condition="if there are no class weights; with them each batch must count with its weight sum",
+    condition="if there are no class weights; with them, each batch must be weighted by the sum of "
+    "its examples' weights",
 )
 def sample_weighted_loss(seed: int) -> Measured:
     inputs, targets, _, _ = digits(seed)
@@ -339,5 +342,5 @@ def logged_train_loss() -> Measured:
         "logged",
         evidence,
         stated=abs(logged - true_mean) < 1e-6,
-        note="It is the last micro-batch's loss, already divided by K = 4.",
+        note="It logs the last micro-batch's loss, already divided by K = 4.",
     )

@@ -1,4 +1,4 @@
-"""The learning rate: finding it, what too large a one does, and what a larger batch asks for."""
+"""The learning rate: finding it, the effect of too large a rate, and scaling it with the batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _range_test(
 ) -> tuple[list[float], list[float], float]:
     """Learning rates and smoothed losses of a range test, stopped when it diverges.
 
-    The third is the loss over all data at its end, over that at its beginning.
+    The third value is the loss over all data at the end, divided by that at the start.
     """
     inputs, targets, *_ = one.make_data(seed)
     model = one.make_model(100 * seed)
@@ -45,7 +45,8 @@ def _range_test(
     "F30",
     title="About 100 steps at ×1.05 from 1e-7 find the learning rate",
     expected="does not hold",
-    says="A range test whose rate grows by 1.05 a step finds the learning rate in about 100 steps.",
+    says="A range test whose rate grows by a factor of 1.05 per step finds the learning rate in "
+    "about 100 steps.",
 )
 def range_test_of_100_steps(seed: int) -> Measured:
     settings, found, held = (SPIRAL, PLAIN_DIGITS, DIABETES), {}, {}
@@ -66,16 +67,18 @@ def range_test_of_100_steps(seed: int) -> Measured:
         evidence,
         held,
         criterion="the loss over all data falls by a tenth within the 100 steps",
-        note="The slide's text has lost its first rate; 1e-7 is rebuilt. 100 steps at ×1.05 climb "
-        "2.1 decades, so it would have to lie close; 1e-7 to 10 needs ×1.2045 or 378 steps.",
+        note="The first rate is missing from the slide's text; 1e-7 is rebuilt. 100 steps of ×1.05 "
+        "cover 2.1 decades, so the start would have to be close to the answer; from 1e-7 to "
+        "10 needs ×1.2045 or 378 steps.",
     )
 
 
 @claim(
     "F147",
-    title="A tenth of the rate at the minimum is a good start",
+    title="A tenth of the rate at the minimum is a good starting point",
     expected="holds",
-    says="The rate one order of magnitude below the minimum of the range test is a good start.",
+    says="The rate one order of magnitude below the minimum of the range test is a good starting "
+    "point.",
 )
 def tenth_of_the_minimum(seed: int) -> Measured:
     found, held = {}, {}
@@ -98,21 +101,21 @@ def tenth_of_the_minimum(seed: int) -> Measured:
         "spirals: late loss / first at a tenth of the minimum",
         evidence,
         held,
-        criterion="200 steps at a tenth end below 0.8 of the first loss, and lower than at 0.001 "
-        "or 10 times the rate at the minimum",
-        note="It is a safe start, not always the fastest rate.",
+        criterion="200 steps at a tenth end below 0.8 times the first loss, and lower than at "
+        "0.001 or 10 times the rate at the minimum",
+        note="It is safe to start with, but not always the fastest rate.",
     )
 
 
 def _end(one: Setting, seed: int) -> float:
-    """Mean of the last twenty losses over the first; inf where the run is not finite."""
+    """Mean of the last twenty losses over the first; inf if the run is not finite."""
     run = one.train(seed).run
     return statistics.fmean(run.losses[-20:]) / run.losses[0] if run.finite else math.inf
 
 
 @lru_cache
 def _larger_batch(seed: int) -> dict[Setting, dict[str, float]]:
-    """Loss after as many epochs at batch 32, and at 256 with the same, 8 and √8 times the rate."""
+    """Loss after equally many epochs at batch 32, and at 256 with 1, √8 and 8 times the rate."""
     found = {}
     for one in (
         SPIRAL.but(rate=0.5, steps=450),
@@ -127,7 +130,7 @@ def _larger_batch(seed: int) -> dict[Setting, dict[str, float]]:
         runs = {
             "batch 32": small,
             "batch 256": large,
-            "batch 256, as many updates": small.but(batch_size=256),
+            "batch 256, same number of updates": small.but(batch_size=256),
             "batch 256, rate × 8": large.but(rate=8 * one.rate),
             "batch 256, rate × √8": large.but(rate=math.sqrt(8) * one.rate),
         }
@@ -152,7 +155,7 @@ def _by_name(found: dict[Setting, dict[str, float]]) -> dict[str, dict[str, floa
 def larger_batch_same_lr(seed: int) -> Measured:
     found = _larger_batch(seed)
     held = {
-        one: max(losses["batch 256"], losses["batch 256, as many updates"]) > losses["first"]
+        one: max(losses["batch 256"], losses["batch 256, same number of updates"]) > losses["first"]
         for one, losses in found.items()
     }
     evidence = {
@@ -163,8 +166,9 @@ def larger_batch_same_lr(seed: int) -> Measured:
         "settings in which batch 256 diverges, of 5",
         evidence,
         held,
-        criterion="the loss ends above the first, after as many epochs or as many updates",
-        note="With a mean loss a larger batch is slower by the epoch, which holds fewer updates.",
+        criterion="the loss ends above the first, after the same number of epochs or of updates",
+        note="With a mean loss, a larger batch learns less per epoch, since an epoch has fewer "
+        "updates.",
     )
 
 
@@ -172,9 +176,9 @@ def larger_batch_same_lr(seed: int) -> Measured:
     "F146",
     title="The linear scaling rule restores the loss",
     expected="holds if",
-    says="A standard rule scales the rate with the batch. By the linear rule, which we take it to "
-    "be, eight times the batch with eight times the rate trains as before.",
-    condition="if eight times the rate is still a stable one",
+    says="A standard rule scales the rate with the batch size. By the linear rule, which we take "
+    "to be meant, eight times the batch size with eight times the rate trains as before.",
+    condition="if eight times the rate is still stable",
 )
 def linear_scaling(seed: int) -> Measured:
     found = _larger_batch(seed)
@@ -187,17 +191,18 @@ def linear_scaling(seed: int) -> Measured:
     }
     evidence = {
         "settings in which × 8 restores the loss, of 5": sum(held.values()),
-        "of them stable at × 8 (the loss ends below 0.9 of the first)": sum(
+        "of them stable at × 8 (the loss ends below 0.9 times the first)": sum(
             stable[one] for one in held if held[one]
         ),
-        "stable at × 8 among the others": sum(stable[one] for one in held if not held[one]),
+        "stable at × 8 among the other settings": sum(stable[one] for one in held if not held[one]),
         "loss, by data and rate": _by_name(found),
     }
     return weigh_settings(
         "settings in which × 8 restores the loss, of 5",
         evidence,
         held,
-        criterion="after as many epochs the loss is at most 1.25 times that of batch 32, plus 0.02",
+        criterion="after the same number of epochs, the loss is at most 1.25 times that of batch "
+        "32, plus 0.02",
     )
 
 
@@ -206,8 +211,9 @@ def linear_scaling(seed: int) -> Measured:
     title="Too large a learning rate gives NaN: divide it by 10",
     expected="holds if",
     says="Too large a learning rate makes the loss NaN; divide it by 10.",
-    condition="if the loss is unbounded (squared error) and the optimizer plain SGD; a classifier "
-    "dies at a finite loss first, and Adam stays finite. A tenth of the rate is the remedy in all",
+    condition="if the loss is unbounded (squared error) and the optimizer is plain SGD; a "
+    "classifier stops learning while its loss is still finite, and Adam stays finite. In "
+    "each of these, a tenth of the rate is the remedy",
 )
 def too_large_lr(seed: int) -> Measured:
     found, held = {}, {}
@@ -220,20 +226,20 @@ def too_large_lr(seed: int) -> Measured:
         found[f"{one.data}, {one.optimizer}"] = {
             "late loss / first by rate": ends,
             "lowest rate that fails": broken,
-            "at a tenth of it": below,
+            "at a tenth of that": below,
         }
         held[one] = broken is not None and math.isinf(ends[broken]) and (below or 1) < 0.98
     squared = found["diabetes, SGD"]["late loss / first by rate"]
     evidence = {
-        "squared error: rates of 4 that end non-finite": sum(map(math.isinf, squared.values())),
+        "squared error: rates that end non-finite, of 4": sum(map(math.isinf, squared.values())),
         "by data": found,
     }
     return weigh_settings(
-        "squared error: rates of 4 that end non-finite",
+        "squared error: rates that end non-finite, of 4",
         evidence,
         held,
-        criterion="the lowest rate of 0.01, 0.1, 1 and 10 that does not train ends non-finite, and "
-        "a tenth of it trains",
+        criterion="of the rates 0.01, 0.1, 1 and 10, the lowest that does not train ends "
+        "non-finite, and a tenth of it trains",
     )
 
 
@@ -256,15 +262,15 @@ def too_small_lr(seed: int) -> Measured:
         found[f"{one.data}, {one.optimizer} {one.rate:g}"] = fell
         held[one.but(steps=100)] = fell[0.01] < 0.05 and fell[0.1] > 3 * max(fell[0.01], 0)
     evidence = {
-        "largest fall at a hundredth of a good rate": max(f[0.01] for f in found.values()),
-        "fall of the loss over all data, at a hundredth and at a tenth": found,
+        "largest decrease at a hundredth of a good rate": max(f[0.01] for f in found.values()),
+        "decrease of the loss over all data, at a hundredth and at a tenth": found,
     }
     return weigh_settings(
-        "largest fall at a hundredth of a good rate",
+        "largest decrease at a hundredth of a good rate",
         evidence,
         held,
         criterion="100 steps at a hundredth of the setting's rate lower the loss by less than 5 %, "
-        "and at ten times that rate by more than three times as much",
+        "and at ten times that rate by more than three times that amount",
     )
 
 
@@ -297,5 +303,6 @@ def experiment_1(seed: int) -> Measured:
         evidence,
         held,
         criterion="at least two of three runs become non-finite",
-        note="Each Adam step is about lr long whatever the gradient: it jumps, and stays finite.",
+        note="Each Adam step is about lr in size, whatever the gradient: the weights jump, but "
+        "stay finite.",
     )

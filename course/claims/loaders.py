@@ -1,4 +1,4 @@
-"""The DataLoader: its defaults, its workers, their random numbers, and what collation does."""
+"""The DataLoader: its defaults, its workers and their random numbers, and collation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Numbers(Dataset):
 
 
 class Draws(Dataset):
-    """Each item: the worker's id and a draw of Python's, NumPy's and torch's generator."""
+    """Each item is the worker's id and one draw from Python's, NumPy's and torch's generator."""
 
     def __len__(self) -> int:
         return 4
@@ -49,7 +49,7 @@ class Draws(Dataset):
 
 
 def as_list(items: list) -> list:
-    """A collate function that leaves the items alone."""
+    """A collate function that returns the items unchanged."""
     return items
 
 
@@ -60,10 +60,10 @@ def reseed_42(worker_id: int) -> None:
 
 @claim(
     "F85",
-    title="Each example comes once an epoch",
+    title="Each example appears once per epoch",
     expected="holds if",
-    says="A loader yields each example exactly once an epoch.",
-    condition="if it neither drops the last batch nor samples with replacement nor pads shards",
+    says="A loader yields each example exactly once per epoch.",
+    condition="if it does not drop the last batch, sample with replacement or pad shards",
 )
 def once_an_epoch(seed: int) -> Measured:
     def counts(**options) -> torch.Tensor:
@@ -97,7 +97,7 @@ def once_an_epoch(seed: int) -> Measured:
     "F89",
     title="Default collation stacks equal shapes",
     expected="holds",
-    says="The default collate function stacks items of equal shape, and raises for ragged ones.",
+    says="The default collate function stacks items of equal shape and raises for unequal ones.",
 )
 def default_collation() -> Measured:
     from torch.utils.data import default_collate
@@ -129,11 +129,11 @@ def workers_do_not_always_help() -> Measured:
     slow_items = Numbers(160, delay=0.004)
     waiting = epoch(2, slow_items) / epoch(0, slow_items)
     evidence = {
-        "time of an epoch, 2 workers / none, data in memory": statistics.median(in_memory),
-        "same, by round": in_memory,
-        "same, items that take 4 ms": waiting,
+        "time per epoch, 2 workers / none, data in memory": statistics.median(in_memory),
+        "the same, by round": in_memory,
+        "the same, items that take 4 ms": waiting,
     }
-    name = "time of an epoch, 2 workers / none, data in memory"
+    name = "time per epoch, 2 workers / none, data in memory"
     return weigh(name, evidence, stated=min(in_memory) > 1.2)
 
 
@@ -158,7 +158,7 @@ def persistent_workers() -> Measured:
     name = "wait for the first batch of epochs 2-4, respawned / persistent"
     evidence = {
         name: ratio,
-        "time of the epoch, respawned / persistent, by its batches": {
+        "time per epoch, respawned / persistent, by its number of batches": {
             num: whole[num, False] / whole[num, True] for num in (4, 128)
         },
         "without workers it raises": error or "nothing",
@@ -167,7 +167,7 @@ def persistent_workers() -> Measured:
 
 
 def _first_and_whole(loader: DataLoader) -> tuple[float, float]:
-    """Seconds until the first batch of an epoch is there, and until the last is."""
+    """Seconds until the first batch of an epoch has arrived, and until the last has."""
     start = time.perf_counter()
     batches = iter(loader)
     next(batches)
@@ -195,7 +195,7 @@ class _Pinnable:
     gpu=True,
 )
 def pinning_without_workers(device: torch.device) -> Measured:
-    """Batches of a loader without workers, on a machine that says it has an accelerator."""
+    """Batches of a loader without workers, on a machine that claims to have an accelerator."""
     plain = TensorDataset(torch.randn(512, 1024))
     warned = warnings_of(lambda: list(DataLoader(plain, 64, pin_memory=True)))
     _Pinnable.pinned = 0
@@ -220,7 +220,7 @@ def pinning_without_workers(device: torch.device) -> Measured:
         "batches pinned without workers, of 4",
         evidence,
         stated=_Pinnable.pinned == 0,
-        note=f"All {batches} batches of the single-process loader are pinned too.",
+        note=f"All {batches} batches of the single-process loader are also pinned.",
     )
 
 
@@ -229,7 +229,7 @@ def pinning_without_workers(device: torch.device) -> Measured:
     title="prefetch_factor defaults to 2",
     expected="holds if",
     says="prefetch_factor is 2 unless set.",
-    condition="if there are workers; without, it is None and must not be set",
+    condition="if there are workers; without workers it is None and must not be set",
 )
 def prefetch_factor() -> Measured:
     with_workers = DataLoader(Numbers(4), num_workers=2).prefetch_factor
@@ -249,7 +249,7 @@ def prefetch_factor() -> Measured:
 
 
 def _worker_draws(seed: int, *, epochs: int = 2, others: int = 0, **options) -> list[list]:
-    """What two workers draw in each epoch, after seeding torch (and the others otherwise)."""
+    """What two workers draw in each epoch, after seeding torch (the other two get `others`)."""
     torch.manual_seed(seed)
     random.seed(others)
     np.random.seed(others)
@@ -281,8 +281,8 @@ def worker_seeds(seed: int) -> Measured:
         "draws that differ between two runs of one torch seed, of 24",
         evidence,
         stated=different > 0,
-        note="torch seeds Python's, NumPy's and its own generator in each worker. A "
-        "numpy.random.default_rng held by the dataset is not covered.",
+        note="torch seeds Python's, NumPy's and its own generator in each worker, but not a "
+        "numpy.random.default_rng that the dataset holds.",
     )
 
 
@@ -292,8 +292,8 @@ def worker_seeds(seed: int) -> Measured:
     expected="holds if",
     says="A generator, and a worker_init_fn that seeds NumPy with 42 + worker id, make the "
     "randomness of workers reproducible.",
-    condition="if each epoch and each seed may get the same numbers; left alone, workers repeat "
-    "with the generator's seed and draw others in the next epoch",
+    condition="if every epoch and every seed may get the same numbers; without it, workers already "
+    "repeat with the generator's seed and draw different numbers in the next epoch",
 )
 def reseeding_with_42(seed: int) -> Measured:
     def noise(of: int, epochs: int = 1, **options) -> list[tuple]:
@@ -310,8 +310,8 @@ def reseeding_with_42(seed: int) -> Measured:
     evidence = {
         "distinct noise in 3 epochs of 2 seeds": distinct,
         "a second run repeats": repeats,
-        "left alone: a second run repeats": alone[:1] == alone_again,
-        "left alone: distinct noise in 2 epochs": len(set(alone)),
+        "without worker_init_fn: a second run repeats": alone[:1] == alone_again,
+        "without worker_init_fn: distinct noise in 2 epochs": len(set(alone)),
         "a lambda pickles (needed under spawn), raises": error_of(
             pickle.dumps, lambda worker_id: np.random.seed(42 + worker_id)
         ),
@@ -327,14 +327,14 @@ def reseeding_with_42(seed: int) -> Measured:
 
 @claim(
     "F97",
-    title="The loader benchmark prints batches a second",
+    title="The loader benchmark prints batches per second",
     expected="holds if",
-    says="Timing the first 100 batches and dividing 100 by it gives batches a second.",
-    condition="if the loader has 100 batches or more; with fewer it still divides 100",
+    says="Timing the first 100 batches and dividing 100 by the time gives batches per second.",
+    condition="if the loader has 100 batches or more; with fewer, it still divides 100 by the time",
 )
 def loader_benchmark() -> Measured:
     def overstated(num_batches: int) -> float:
-        """Printed over true rate: the lecture's loop breaks at i == 100, and divides 100."""
+        """Printed over true rate: the lecture's loop breaks at i == 100 and divides 100 by time."""
         read = 0
         start = time.perf_counter()
         for i, _batch in enumerate(DataLoader(Numbers(num_batches * 4), 4)):
@@ -355,7 +355,8 @@ def loader_benchmark() -> Measured:
         evidence,
         stated=all(right.values()),
         conditioned=right[100] and right[150],
-        note="It breaks once it has the 101st batch: 1 % too low. The workers' start is timed too.",
+        note="It breaks only after the 101st batch: 1 % too low. It also times the start of the "
+        "workers.",
     )
 
 
@@ -363,7 +364,8 @@ def loader_benchmark() -> Measured:
     "F98",
     title="The loader's defaults are as listed",
     expected="holds",
-    says="batch_size 1, no shuffling, no workers, no pinning, no dropping, no persistence.",
+    says="The defaults are batch_size 1, no shuffling, no workers, no pinning, no dropping, no "
+    "persistence.",
 )
 def loader_defaults() -> Measured:
     lecture = {
@@ -421,10 +423,10 @@ def two_methods() -> Measured:
     failing = ("without __len__", "without __getitem__")
     stated = not errors["both"] and not errors["a plain list"] and all(errors[n] for n in failing)
     evidence = {
-        "of the 2, methods one can leave out": sum(not errors[name] for name in failing),
+        "methods that can be left out, of 2": sum(not errors[name] for name in failing),
         "raises": {name: error or "nothing" for name, error in errors.items()},
     }
-    return weigh("of the 2, methods one can leave out", evidence, stated=stated)
+    return weigh("methods that can be left out, of 2", evidence, stated=stated)
 
 
 @claim(

@@ -1,4 +1,4 @@
-"""Losses and the targets they take; inputs on the wrong scale."""
+"""Losses and the targets they accept; inputs on the wrong scale."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def cross_entropy_is_nll() -> Measured:
     "F06",
     title="Softmax before cross-entropy weakens learning",
     expected="holds",
-    says="A softmax before cross-entropy, which holds one already, weakens the gradient.",
+    says="A softmax before cross-entropy, which already contains one, weakens the gradient.",
 )
 def softmax_twice(seed: int) -> Measured:
     norms, final, right, held = {}, {}, {}, {}
@@ -73,9 +73,9 @@ def softmax_twice(seed: int) -> Measured:
         "first gradient norm, softmax / logits",
         evidence,
         held,
-        criterion="the first gradient is less than 0.7 times as long, and the loss ends above the "
-        "floor under which logits fall",
-        note="Its signature: the loss stops near the floor while the accuracy is high.",
+        criterion="the first gradient is less than 0.7 times as long, and the loss ends above a "
+        "floor that logits get below",
+        note="The symptom: the loss stops near the floor while the accuracy is high.",
     )
 
 
@@ -94,8 +94,8 @@ def _confident_mistake() -> dict[str, float]:
     title="Cross-entropy needs long targets of shape [B]",
     expected="holds if",
     says="Cross-entropy takes class indices as a long tensor of shape [B], and nothing else.",
-    condition="if uint8 indices are set aside, which pass too, and floats [B, C], which are read "
-    "as probabilities",
+    condition="if one ignores uint8 indices, which also pass, and floats [B, C], which are read as "
+    "probabilities",
 )
 def cross_entropy_targets() -> Measured:
     logits, targets = torch.randn(8, 3), torch.arange(8) % 3
@@ -122,7 +122,7 @@ def cross_entropy_targets() -> Measured:
     "F08",
     title="One-hot float targets break cross-entropy",
     expected="does not hold",
-    says="One-hot targets as floats make cross-entropy crash or learn something else.",
+    says="One-hot targets as floats make cross-entropy crash or learn the wrong thing.",
 )
 def one_hot_targets() -> Measured:
     logits, targets = torch.randn(32, 5), torch.randint(0, 5, (32,))
@@ -132,15 +132,16 @@ def one_hot_targets() -> Measured:
     floats = F.cross_entropy(logits, one_hot.float())
     difference = abs(indices - floats).item()
     evidence = {
-        "loss differs from that of indices by": difference,
+        "loss differs from the loss with indices by": difference,
         "float one-hot raises": error or "nothing",
         "integer one-hot raises": error_of(F.cross_entropy, logits, one_hot) or "nothing",
     }
     return weigh(
-        "loss differs from that of indices by",
+        "loss differs from the loss with indices by",
         evidence,
         stated=bool(error) or difference > 1e-5,
-        note="Since torch 1.10 floats [B, C] are class probabilities; one-hot is a special case.",
+        note="Since torch 1.10, floats [B, C] are class probabilities; one-hot targets are a "
+        "special case.",
     )
 
 
@@ -153,12 +154,12 @@ torch.nn.functional.cross_entropy(logits, targets).item()
 
 @claim(
     "F09",
-    title="Out-of-range labels corrupt in silence unless checked",
+    title="Out-of-range labels silently corrupt training unless checked",
     expected="holds if",
-    says="A label outside the expected classes corrupts training in silence, unless a check makes "
-    "it an error.",
-    condition="if the loss is not cross-entropy, or the label is -100, which that ignores; it "
-    "refuses any other by itself",
+    says="A label outside the expected classes silently corrupts training, unless a check turns it "
+    "into an error.",
+    condition="if the loss is not cross-entropy, or if the label is -100, which cross-entropy "
+    "ignores; it raises for any other",
     gpu=True,
 )
 def out_of_range_labels(device: torch.device) -> Measured:
@@ -176,9 +177,9 @@ def out_of_range_labels(device: torch.device) -> Measured:
     }
     below = F.binary_cross_entropy_with_logits(torch.full((4,), 5.0), yes_no).item()
     evidence = {
-        "bad labels that pass in silence, of 6": list(errors.values()).count(""),
+        "bad labels that pass silently, of 6": list(errors.values()).count(""),
         "raises": {name: error or "nothing" for name, error in errors.items()},
-        "BCE of the label 2.0 at logit 5 (a loss is never below 0)": below,
+        "BCE of the label 2.0 at logit 5 (a valid loss is never below 0)": below,
     }
     if device.type == "cuda":  # in a process of its own, which the device-side assert kills
         import subprocess
@@ -190,11 +191,12 @@ def out_of_range_labels(device: torch.device) -> Measured:
             codes[label] = subprocess.run(command, capture_output=True).returncode
         evidence["exit code on the GPU"] = codes
     return weigh_settings(
-        "bad labels that pass in silence, of 6",
+        "bad labels that pass silently, of 6",
         evidence,
         {name: not error for name, error in errors.items()},
         criterion="the bad label raises nothing",
-        note="What passes is learnt or left out: fail fast before the loss, as the source asks.",
+        note="A label that passes is learnt or ignored: fail early, before the loss, as the source "
+        "advises.",
     )
 
 
@@ -202,9 +204,9 @@ def out_of_range_labels(device: torch.device) -> Measured:
     "F12",
     title="MSE for two classes misbehaves",
     expected="holds if",
-    says="Squared error on two classes shows symptoms in training.",
-    condition="if outputs [B, 1] meet labels [B] and are broadcast; with equal shapes it learns "
-    "the classes nearly as well as the loss made for them",
+    says="Squared error on two classes shows symptoms during training.",
+    condition="if outputs [B, 1] are broadcast against labels [B]; with equal shapes it learns the "
+    "classes nearly as well as the loss designed for them",
 )
 def mse_for_classes(seed: int) -> Measured:
     labels = torch.arange(4.0)
@@ -250,7 +252,7 @@ def _two_classes(data: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Te
 def _yes_no_accuracy(
     data: tuple[torch.Tensor, torch.Tensor], width: int, kind: str, seed: int
 ) -> float:
-    """Share of right answers after 300 steps of Adam with squared error or BCE."""
+    """Accuracy after 300 steps of Adam with squared error or BCE."""
     inputs, targets = data
     model = mlp(width, 64, 64, 1, seed=seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
@@ -270,7 +272,7 @@ def _yes_no_accuracy(
 
 @claim(
     "F13",
-    title="BCE-with-logits takes [B, 1] or [B], in float",
+    title="BCE-with-logits takes [B, 1] or [B], as floats",
     expected="holds if",
     says="BCE-with-logits takes outputs [B, 1] or [B] and float targets.",
     condition="if outputs and targets have exactly the same shape",
@@ -299,8 +301,9 @@ def bce_targets() -> Measured:
     "F14",
     title="Unnormalised pixels make training unstable",
     expected="holds if",
-    says="Pixels in 0-255 instead of normalised ones make training unstable.",
-    condition="if the learning rate is one for normalised pixels; a smaller one, or Adam, copes",
+    says="Pixels in 0-255, instead of normalised pixels, make training unstable.",
+    condition="if the learning rate was chosen for normalised pixels; a smaller one, or Adam, "
+    "copes",
 )
 def unnormalised_pixels(seed: int) -> Measured:
     def reached(one: Setting, raw: bool) -> float:
@@ -328,7 +331,8 @@ def unnormalised_pixels(seed: int) -> Measured:
         "accuracy, digits in 0-255, SGD 0.1",
         evidence,
         {one: raw < normal - 0.2 for one, (raw, normal) in pairs.items()},
-        criterion="inputs in 0-255 end more than 20 points of accuracy below normalised ones",
+        criterion="with inputs in 0-255, accuracy ends more than 20 points lower than with "
+        "normalised ones",
     )
 
 
@@ -336,7 +340,7 @@ def unnormalised_pixels(seed: int) -> Measured:
     "F71",
     title="Mean reduction divides by the batch size",
     expected="holds if",
-    says="With reduction='mean' the loss is the sum over examples divided by the batch size.",
+    says="With reduction='mean', the loss is the sum over examples divided by the batch size.",
     condition="if there are no class weights and nothing is ignored",
 )
 def mean_reduction() -> Measured:
@@ -378,7 +382,7 @@ def mean_reduction() -> Measured:
 
 @claim(
     "F133",
-    title="Label smoothing as printed is torch's",
+    title="The printed label smoothing is torch's",
     expected="holds",
     says="Smoothed targets are (1 − ε) one-hot + ε/C, and the loss is their cross-entropy.",
 )
@@ -398,7 +402,7 @@ def label_smoothing() -> Measured:
     "F83",
     title="Smaller batches give noisier gradients",
     expected="holds",
-    says="The gradient of a smaller batch lies farther from the full gradient.",
+    says="The gradient of a smaller batch is further from the full gradient.",
 )
 def gradient_noise(seed: int) -> Measured:
     noise, held = {}, {}
@@ -422,13 +426,14 @@ def gradient_noise(seed: int) -> Measured:
     evidence = {
         "noise at 16 / noise at 256, digits": noise["digits"][16] / noise["digits"][256],
         "relative distance from the full gradient": noise,
-        "1/√B says": math.sqrt(256 / 16),
+        "predicted by 1/√B": math.sqrt(256 / 16),
     }
     return weigh_settings(
         "noise at 16 / noise at 256, digits",
         evidence,
         held,
-        criterion="a quarter of the batch lies at least 1.5 times as far from the full gradient",
+        criterion="with a quarter of the batch size, the gradient is at least 1.5 times as far "
+        "from the full one",
     )
 
 
@@ -454,7 +459,7 @@ def outliers(seed: int) -> Measured:
     ):
         x, y, *rest = one.make_data(seed)
         wrong = y.clone()
-        wrong[: len(y) // 17] += 30  # standard deviations, as by a slipped decimal point
+        wrong[: len(y) // 17] += 30  # standard deviations, as from a misplaced decimal point
         errors = {}
         for name, loss_fn in (("squared", F.mse_loss), ("absolute", F.l1_loss)):
             kind = one.but(loss_fn=loss_fn)
@@ -468,14 +473,15 @@ def outliers(seed: int) -> Measured:
         }
         held[one] = harm["squared"] > 3 * max(harm["absolute"], 0.01)
     evidence = {
-        "linear: mean error of squared loss with outliers": found["linear"]["squared, outliers"],
+        "linear: mean error with squared loss and outliers": found["linear"]["squared, outliers"],
         "mean absolute error on validation, in standard deviations": found,
     }
     return weigh_settings(
-        "linear: mean error of squared loss with outliers",
+        "linear: mean error with squared loss and outliers",
         evidence,
         held,
-        criterion="outliers, one in 17, harm squared error more than 3 times as much",
+        criterion="outliers, one example in 17, harm squared error more than 3 times as much as "
+        "absolute error",
     )
 
 
@@ -486,7 +492,7 @@ def _linear(seed: int) -> nn.Module:
 
 @lru_cache
 def _alcohol(seed: int) -> Data:
-    """Standardised: twelve measures of 178 wines [N, 12] and their alcohol [N, 1], in two parts."""
+    """Twelve standardised measurements of 178 wines [N, 12], their alcohol [N, 1], in two parts."""
     from sklearn.datasets import load_wine
 
     table = torch.tensor(load_wine().data, dtype=torch.float32)

@@ -1,6 +1,6 @@
-"""Memory by counters: what a graph keeps alive, and what switching it off saves.
+"""Memory, measured with counters: what a graph keeps alive, and what switching it off saves.
 
-On the CPU the counter is `LiveBytes` (bytes of all living tensors), on CUDA the allocator's own.
+On the CPU the counter is `LiveBytes` (bytes of all living tensors), on CUDA the allocator's.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _NETS = (
     ),
     CONV.but(steps=20),
 )
-"""Two networks that differ in all that training is made of."""
+"""Two networks that differ in model, data, loss and optimizer."""
 
 GROWN = 1.5
-"""Times the bytes from which memory counts as grown; kept graphs come to more than 2 here."""
+"""Factor above which memory counts as grown; kept graphs exceed a factor of 2 here."""
 
 
 def _val_batch(one: Setting, seed: int) -> tuple[Tensor, Tensor]:
-    """A full batch of validation's inputs and targets."""
+    """A full batch of validation inputs and targets."""
     *_, inputs, targets = one.make_data(seed)
     return inputs[: one.batch_size], targets[: one.batch_size]
 
@@ -49,7 +49,7 @@ def _val_batch(one: Setting, seed: int) -> tuple[Tensor, Tensor]:
 def _live_over_validation(
     one: Setting, model: nn.Module, seed: int, keep: str, *, no_grad: bool = False
 ) -> list[int]:
-    """Live bytes after each of 50 validation batches that keep nothing, losses or numbers."""
+    """Live bytes after each of 50 validation batches that keep nothing, loss tensors or numbers."""
     inputs, targets = _val_batch(one, seed)
     kept, live_after = [], []
     with LiveBytes() as live, torch.set_grad_enabled(not no_grad):
@@ -64,15 +64,15 @@ def _live_over_validation(
 
 
 def _growth(live_after: list[int]) -> float:
-    """Bytes alive at the end over those after the second measurement."""
+    """Live bytes at the end over those at the second measurement."""
     return live_after[-1] / live_after[1]
 
 
 @claim(
     "F46",
-    title="Validation without no_grad grows until memory is out",
+    title="Validation without no_grad uses more and more memory until none is left",
     expected="does not hold",
-    says="Validation without no_grad holds more memory with every batch, until it is out.",
+    says="Validation without no_grad holds more memory with every batch, until none is left.",
 )
 def validation_without_no_grad(seed: int) -> Measured:
     growth, megabytes, held = {}, {}, {}
@@ -103,13 +103,14 @@ def validation_without_no_grad(seed: int) -> Measured:
         "diabetes: live bytes, batch 50 / batch 2",
         evidence,
         held,
-        criterion=f"after batch 50 more than {GROWN} times the bytes live that lived after batch 2",
-        note="It costs one batch's graph. Only tensors that are kept make it grow.",
+        criterion=f"after batch 50, more than {GROWN} times as many bytes are alive as after batch "
+        "2",
+        note="It costs one batch's graph. Memory grows only if tensors are kept.",
     )
 
 
 def _live_after_evaluations(one: Setting, seed: int, *, keep: bool) -> list[int]:
-    """Live bytes after each of 6 evaluations of 5 batches, between which the network trains."""
+    """Live bytes after each of 6 evaluations of 5 batches; the network trains in between."""
     model = one.make_model(100 * seed)
     inputs, targets = _val_batch(one, seed)
     kept, live_after = [], []
@@ -133,7 +134,7 @@ def _live_after_evaluations(one: Setting, seed: int, *, keep: bool) -> list[int]
     "F75",
     title="Without no_grad memory climbs at every evaluation",
     expected="does not hold",
-    says="Every evaluation without no_grad leaves more memory occupied than the one before.",
+    says="Every evaluation without no_grad leaves more memory in use than the one before.",
 )
 def experiment_4(seed: int) -> Measured:
     growth, held = {}, {}
@@ -149,18 +150,18 @@ def experiment_4(seed: int) -> Measured:
         "diabetes: live bytes, evaluation 6 / evaluation 2",
         evidence,
         held,
-        criterion=f"after evaluation 6 more than {GROWN} times the bytes live that lived after "
+        criterion=f"after evaluation 6, more than {GROWN} times as many bytes are alive as after "
         "evaluation 2",
-        note="A simulator must keep references to show growth.",
+        note="To show growth, a simulator must keep references.",
     )
 
 
 def _bytes_a_step(
     one: Setting, seed: int, keep: Callable[[Tensor, Tensor], Tensor], *, backward: bool
 ) -> tuple[float, list[Tensor]]:
-    """Tensor bytes that stay per step where `keep(outputs, loss)` is appended, and what was kept.
+    """Tensor bytes that stay per step if `keep(outputs, loss)` is appended, and what was kept.
 
-    With `backward` every step is an update; without, it is validation that forgot no_grad.
+    With `backward` every step is an update; without it, this is validation that forgot no_grad.
     """
     model = one.make_model(100 * seed).train(backward)
     optimizer = one.make_optimizer(model)
@@ -185,8 +186,8 @@ def _bytes_a_step(
     title="Keeping loss tensors in training leaks graphs",
     expected="holds if",
     says="Appending loss tensors instead of numbers keeps every step's graph in memory.",
-    condition="if they are kept before backward, or in validation; after backward only the nodes "
-    "of the graph are left, without the activations",
+    condition="if they are kept before backward(), or in validation; after backward() only the "
+    "nodes of the graph are left, without the activations",
 )
 def keeping_losses(seed: int) -> Measured:
     found, held = {}, {}
@@ -198,25 +199,25 @@ def keeping_losses(seed: int) -> Measured:
             "after backward": after,
             "without backward": before,
             "activations of one step": activations,
-            f"graph nodes that hang on the sum of {len(losses)} losses": graph_nodes(sum(losses)),
+            f"graph nodes reachable from the sum of {len(losses)} losses": graph_nodes(sum(losses)),
         }
         held[f"{one}, kept after backward"] = after > 0.5 * activations
         held[f"{one}, kept without backward"] = before > 0.5 * activations
     evidence = {
-        "diabetes: tensor bytes kept a step, after backward": found["diabetes"]["after backward"],
-        "tensor bytes kept a step, by data": found,
+        "diabetes: tensor bytes kept per step, after backward": found["diabetes"]["after backward"],
+        "tensor bytes kept per step, by data": found,
     }
     return weigh_settings(
-        "diabetes: tensor bytes kept a step, after backward",
+        "diabetes: tensor bytes kept per step, after backward",
         evidence,
         held,
         criterion="each kept loss holds more than half the bytes of one step's activations",
-        note="The scalar of mean squared error keeps the storage of a whole batch's squares.",
+        note="The scalar of a mean squared error keeps the storage of the whole batch's squares.",
     )
 
 
 def _activations(one: Setting, seed: int) -> int:
-    """Bytes that one batch's graph keeps for backward."""
+    """Bytes that the graph of one batch keeps for backward."""
     model = one.make_model(100 * seed)
     inputs, targets = _val_batch(one, seed)
     return saved_bytes(
@@ -226,10 +227,10 @@ def _activations(one: Setting, seed: int) -> int:
 
 @claim(
     "F48",
-    title="Storing outputs runs out of memory; detach fixes it",
+    title="Storing outputs runs out of memory; detach() fixes it",
     expected="holds if",
-    says="Stored outputs fill the memory with graphs, and detach() avoids it.",
-    condition="if there was no backward, as in validation without no_grad; after backward the "
+    says="Stored outputs fill the memory with graphs, and detach() avoids this.",
+    condition="if there was no backward(), as in validation without no_grad; after backward() the "
     "output and its detached copy cost the same",
 )
 def storing_outputs(seed: int) -> Measured:
@@ -242,20 +243,20 @@ def storing_outputs(seed: int) -> Measured:
             found[name], ratios[name] = [stored, detached], stored / detached
             held[f"{one}, {place}"] = stored > GROWN * detached
     evidence = {
-        "diabetes, training: bytes a step, stored / detached": ratios["diabetes, training"],
+        "diabetes, training: bytes per step, stored / detached": ratios["diabetes, training"],
         "bytes a step, stored / detached": ratios,
-        "bytes a step, stored and detached": found,
+        "bytes per step, stored and detached": found,
     }
     return weigh_settings(
-        "diabetes, training: bytes a step, stored / detached",
+        "diabetes, training: bytes per step, stored / detached",
         evidence,
         held,
-        criterion=f"stored outputs hold more than {GROWN} times the bytes of detached ones",
+        criterion=f"stored outputs hold more than {GROWN} times as many bytes as detached ones",
     )
 
 
 def _peak_ratio(depth: int, device: torch.device) -> float:
-    """Peak bytes of a forward under no_grad over those with a graph, at this depth."""
+    """Peak bytes of a forward pass under no_grad over those with a graph, at this depth."""
     model = mlp(*[64] * (depth + 1)).to(device)
     inputs = torch.randn(256, 64, device=device)
 
@@ -275,8 +276,8 @@ def _peak_ratio(depth: int, device: torch.device) -> float:
     title="no_grad roughly halves memory",
     expected="holds if",
     says="no_grad roughly halves the memory of a forward pass.",
-    condition="if the network is of the right depth; it saves nothing at depth 1 and nearly all "
-    "at 16",
+    condition="if the network has the right depth; no_grad saves nothing at depth 1 and nearly "
+    "everything at 16",
 )
 def no_grad_memory(device: torch.device) -> Measured:
     ratios = {depth: _peak_ratio(depth, device) for depth in (1, 2, 4, 8, 16)}
@@ -362,9 +363,9 @@ def _conv_blocks(seed: int) -> _Blocks:
 
 @claim(
     "F51",
-    title="Activation checkpointing: less memory, one more forward",
+    title="Activation checkpointing: less memory, one more forward pass",
     expected="holds",
-    says="Activation checkpointing lowers the peak, at the price of a second forward.",
+    says="Activation checkpointing lowers the peak, at the price of a second forward pass.",
 )
 def activation_checkpointing(seed: int, device: torch.device) -> Measured:
     found, held = {}, {}
@@ -377,13 +378,13 @@ def activation_checkpointing(seed: int, device: torch.device) -> Measured:
         (peak, forwards, grad), (saving_peak, saving_forwards, saving_grad) = runs
         found[one.data] = {
             "peak with / without checkpointing": saving_peak / peak,
-            "forwards of a block, without and with": [forwards, saving_forwards],
+            "forward passes of a block, without and with": [forwards, saving_forwards],
             "gradients differ by": relative(saving_grad, grad),
         }
         held[one] = (
             saving_peak < 0.9 * peak
             and [forwards, saving_forwards] == [1, 2]
-            and relative(saving_grad, grad) < 1e-4  # a GPU may add in another order
+            and relative(saving_grad, grad) < 1e-4  # a GPU may add in a different order
         )
     evidence = {
         "diabetes: peak with / without checkpointing": found["diabetes"][
@@ -395,15 +396,15 @@ def activation_checkpointing(seed: int, device: torch.device) -> Measured:
         "diabetes: peak with / without checkpointing",
         evidence,
         held,
-        criterion="the peak is below 0.9 of the one without, each block runs forward twice instead "
-        "of once, and the gradients are the same",
+        criterion="the peak is below 0.9 times the peak without, each block runs forward twice "
+        "instead of once, and the gradients are the same",
     )
 
 
 def _updates(
     one: Setting, seed: int, device: torch.device, *, saving: bool
 ) -> tuple[int, float, Tensor]:
-    """Peak bytes of some updates, forwards of the first block per update, last gradient."""
+    """Peak bytes of some updates, forward passes of the first block per update, last gradient."""
     model = one.make_model(100 * seed).to(device)
     model.saving = saving
     data = tuple(part.to(device) for part in one.make_data(seed))
@@ -413,12 +414,12 @@ def _updates(
 
 @claim(
     "F55",
-    title="16-bit halves memory",
+    title="16 bits halve memory",
     expected="holds if",
-    says="Mixed precision halves the memory of training (the lecture), or takes 40 % off it by "
+    says="Mixed precision halves the memory of training (the lecture), or saves 40 % of it with "
     "BF16 activations (the chapter).",
-    condition="if one counts the saved activations of linear layers; pooling keeps 64-bit indices, "
-    "and weights, gradients and optimizer state stay FP32",
+    condition="if one counts only the saved activations of linear layers; pooling keeps 64-bit "
+    "indices, and weights, gradients and optimizer state stay in FP32",
     gpu=True,
 )
 def half_precision_memory(seed: int, device: torch.device) -> Measured:
@@ -447,7 +448,7 @@ def half_precision_memory(seed: int, device: torch.device) -> Measured:
         "saved activations, autocast / FP32",
         evidence,
         held,
-        criterion="under BF16 autocast at most 0.65 of the bytes in FP32 are held",
+        criterion="BF16 autocast holds at most 0.65 times the bytes of FP32",
     )
 
 
@@ -461,7 +462,7 @@ def _saved_and_kept(model: nn.Module, inputs: Tensor) -> tuple[list[int], float]
     """Bytes saved for backward in FP32 and under autocast, and what stays after Adam's step.
 
     The second: bytes of weights, gradients and state after a step under autocast, over four FP32
-    numbers a weight.
+    numbers per weight.
     """
     weights = list(model.parameters())
     saved = [
@@ -480,7 +481,7 @@ def _saved_and_kept(model: nn.Module, inputs: Tensor) -> tuple[list[int], float]
     "F57",
     title="Adam's state for 7 B parameters is 56 GB",
     expected="holds",
-    says="Adam keeps 56 GB of state for a model of 7 billion parameters.",
+    says="Adam keeps 56 GB of state for a model with 7 billion parameters.",
 )
 def adam_state() -> Measured:
     model = nn.Linear(100, 100)
@@ -490,7 +491,7 @@ def adam_state() -> Measured:
     state = [s[name] for s in optimizer.state.values() for name in s if s[name].numel() > 1]
     bytes_each = sum(t.nbytes for t in state) / sum(p.numel() for p in model.parameters())
     gigabytes = 7e9 * bytes_each / 1e9
-    evidence = {"GB for 7 B parameters": gigabytes, "bytes of state a parameter": bytes_each}
+    evidence = {"GB for 7 B parameters": gigabytes, "bytes of state per parameter": bytes_each}
     return weigh("GB for 7 B parameters", evidence, stated=gigabytes == 56)
 
 
@@ -498,9 +499,9 @@ def adam_state() -> Measured:
     "F58",
     title="no_grad takes 7 B parameters from 28 to 14 GB",
     expected="holds if",
-    says="With a graph a model of 7 billion parameters takes 28 GB, and under no_grad 14 GB.",
-    condition="if the weights are 16 bit and the batch's graph takes as much as they do; in FP32 "
-    "the weights alone take 28 GB",
+    says="A model with 7 billion parameters takes 28 GB with a graph, and 14 GB under no_grad.",
+    condition="if the weights have 16 bits and the batch's graph takes as much memory as they do; "
+    "in FP32 the weights alone take 28 GB",
 )
 def no_grad_and_weights(seed: int) -> Measured:
     found, held = {}, {}
@@ -518,15 +519,16 @@ def no_grad_and_weights(seed: int) -> Measured:
     alone = {kind: both[1] for kind, both in found.items() if "float32" in kind}
     evidence = {
         "GB in FP32 without a graph, at least": min(alone.values()),
-        "GB with a graph and without, of 7 billion parameters": found,
+        "GB with a graph and without, for 7 billion parameters": found,
     }
     return weigh_settings(
         "GB in FP32 without a graph, at least",
         evidence,
         held,
-        criterion="weights and forward pass, scaled to 7 billion parameters, take 28 GB with a "
+        criterion="scaled to 7 billion parameters, weights and forward pass take 28 GB with a "
         "graph and 14 GB without, each within a fifth",
-        note="What the graph adds grows with the tokens of the batch, so no figure holds for all.",
+        note="The size of the graph grows with the number of tokens in the batch, so no single "
+        "figure holds.",
     )
 
 
@@ -554,8 +556,8 @@ def _gigabytes_of_7_billion(model: nn.Module, tokens: int, width: int) -> list[f
     expected="holds if",
     says="The activations that a 12-layer transformer keeps for backward take 2 to 3 times its "
     "weights.",
-    condition="if the batch holds some two and a half times as many tokens as the model is wide; "
-    "activations grow with the tokens, weights do not",
+    condition="if the number of tokens in the batch is about two and a half times the model's "
+    "width; activations grow with the tokens, but weights do not",
 )
 def activations_of_a_transformer(seed: int) -> Measured:
     ratios, held = {}, {}
@@ -577,5 +579,5 @@ def activations_of_a_transformer(seed: int) -> Measured:
         "width 64: activations / weights at 16 tokens",
         evidence,
         held,
-        criterion="what backward needs takes 2 to 3 times the bytes of the weights",
+        criterion="the tensors saved for backward take 2 to 3 times the bytes of the weights",
     )

@@ -1,4 +1,4 @@
-"""What a Module knows of: parameters, buffers, sub-modules, and what falls outside."""
+"""What a Module registers (parameters, buffers, sub-modules), and what it misses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from course.claims.trial import Measured, weigh, weigh_settings
 
 
 class _Scaled(nn.Module):
-    """A linear layer and a scale, held as the caller wishes."""
+    """A linear layer and a scale, which is stored in the way the caller chooses."""
 
     def __init__(self, scale: object) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ def _reached(model: nn.Module) -> dict[str, bool]:
 
 @claim(
     "F01",
-    title="A tensor as plain attribute is not trained, moved or saved",
+    title="A tensor as a plain attribute is not trained, moved or saved",
     expected="holds",
     says="A tensor assigned as a plain attribute is not trained, not moved and not saved.",
 )
@@ -48,10 +48,10 @@ def plain_tensor_attribute() -> Measured:
 
 @claim(
     "F02",
-    title="Buffers move and are saved, but are not trained",
+    title="Buffers move and are saved, but not trained",
     expected="holds if",
     says="A registered buffer moves and is saved with the model, and is not trained.",
-    condition="if the buffer is persistent; persistent=False moves and is not saved",
+    condition="if the buffer is persistent; with persistent=False it moves but is not saved",
 )
 def buffers() -> Measured:
     def reached(persistent: bool) -> dict[str, bool]:
@@ -78,7 +78,7 @@ def buffers() -> Measured:
 
 
 class _ListNet(nn.Module):
-    """Layers in a plain Python list, with or without one registered layer next to it."""
+    """Layers in a plain Python list, with or without a registered layer next to it."""
 
     def __init__(self, *, head: bool) -> None:
         super().__init__()
@@ -113,9 +113,10 @@ def list_layers_invisible() -> Measured:
 
 @claim(
     "F04",
-    title="With list layers the optimizer errors, or training misses them",
+    title="With layers in a list, the optimizer raises or training leaves them out",
     expected="holds",
-    says="With all layers in a list the optimizer raises; with one real layer they stay untrained.",
+    says="If all layers are in a list, the optimizer raises; if one is registered, the others stay "
+    "untrained.",
 )
 def list_layers_untrained() -> Measured:
     error = error_of(torch.optim.SGD, _ListNet(head=False).parameters(), lr=0.1)
@@ -164,11 +165,11 @@ class _NoInit(nn.Module):
 
 @claim(
     "F19",
-    title="Without super().__init__(), or with layers in a list, layers are silently dropped",
+    title="Without super().__init__(), or with layers in a list, layers are silently left out",
     expected="holds if",
-    says="Without the parent's constructor, or with layers in a list, forward may still run, and "
-    "the optimizer fails or layers are silently left out.",
-    condition="if layers are in a list; where the constructor is missing, assigning a layer or "
+    says="Without super().__init__(), or with layers in a list, forward may still run, but the "
+    "optimizer fails or layers are silently left out.",
+    condition="if layers are in a list; if super().__init__() is missing, assigning a layer or "
     "calling the model raises at once",
 )
 def missing_super_init() -> Measured:
@@ -185,25 +186,25 @@ def missing_super_init() -> Measured:
     everything = sum(1 for layer in (some.head, *some.layers) for _ in layer.parameters())
     optimizer = error_of(lambda: torch.optim.SGD(_InList().parameters(), lr=0.1))
     evidence = {
-        "parameters of 4 that the optimizer sees, list beside a layer": reached,
+        "parameters the optimizer sees, list next to a layer, of 4": reached,
         "raises": {name: error or "nothing" for name, error in errors.items()},
         "optimizer of a model with all layers in a list raises": optimizer or "nothing",
     }
     runs = not errors["list: model(x)"]
     return weigh_settings(
-        "parameters of 4 that the optimizer sees, list beside a layer",
+        "parameters the optimizer sees, list next to a layer, of 4",
         evidence,
         {
             "constructor missing": not errors["no constructor, list: model(x)"],
             "all layers in a list": runs and bool(optimizer),
             "a layer, and others in a list": runs and reached < everything,
         },
-        criterion="the forward pass runs, and the optimizer fails or leaves layers out",
+        criterion="the forward pass runs, but the optimizer fails or leaves layers out",
     )
 
 
 class _InList(nn.Module):
-    """Layers in a Python list, with a registered one beside them or not."""
+    """Layers in a Python list, with or without a registered layer next to them."""
 
     def __init__(self, *, with_layer: bool = False) -> None:
         super().__init__()
@@ -252,7 +253,7 @@ def order_of_hooks() -> Measured:
     "F66",
     title="The optimizer does not see parameters added later",
     expected="holds",
-    says="Parameters added to the model after the optimizer was built are not updated.",
+    says="Parameters added to the model after the optimizer is built are not updated.",
 )
 def parameters_added_later() -> Measured:
     model = nn.Sequential(nn.Linear(3, 3))
@@ -269,10 +270,10 @@ def parameters_added_later() -> Measured:
 
 @claim(
     "F135",
-    title="state_dict holds parameters and buffers, and no class",
+    title="state_dict holds parameters and buffers, but no class",
     expected="holds if",
-    says="state_dict() holds all parameters and buffers, and nothing of the class.",
-    condition="if no buffer is persistent=False",
+    says="state_dict() holds all parameters and buffers, but nothing about the class.",
+    condition="if no buffer has persistent=False",
 )
 def state_dict_content() -> Measured:
     model = nn.BatchNorm1d(3)

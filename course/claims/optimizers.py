@@ -1,4 +1,4 @@
-"""Optimizers: what they keep, what scale does to them, and which is faster."""
+"""Optimizers: their state, how the scale of gradients affects them, and which is faster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from course.claims.trial import Measured, weigh, weigh_settings
 
 
 def _first_step(grad: float, *, correct: bool = True) -> float:
-    """Size of Adam's first step at lr 0.1, by torch, or by hand without bias correction."""
+    """Size of Adam's first step at lr 0.1, by torch or, without bias correction, by hand."""
     if not correct:
         return 0.1 * (0.1 * grad) / (math.sqrt(0.001 * grad**2) + 1e-8)
     weight = nn.Parameter(torch.zeros((), dtype=torch.float64))
@@ -52,14 +52,14 @@ def adam_and_scale(seed: int) -> Measured:
     evidence = {
         "longest / shortest first step, gradients 1e-6 to 1e3": ratio,
         "first step by gradient, lr 0.1": steps,
-        "weights after 50 steps with the loss times 100, apart / way": differ,
+        "loss times 100, after 50 steps: distance between weights / moved": differ,
     }
     return weigh_settings(
         "longest / shortest first step, gradients 1e-6 to 1e3",
         evidence,
         held,
-        criterion="100 times the loss moves the end by less than a tenth of the way, and SGD's by "
-        "more",
+        criterion="with 100 times the loss, Adam's final weights change by less than a tenth of "
+        "the distance moved, and SGD's by more",
     )
 
 
@@ -69,9 +69,10 @@ def _times(loss_fn: Callable[[Tensor, Tensor], Tensor], by: float):
 
 @claim(
     "F70",
-    title="Adam's moments are biased early; the correction fixes it",
+    title="Adam's moments are biased early on; the correction fixes it",
     expected="holds",
-    says="Adam's moments start biased towards zero, and the correction makes the first step right.",
+    says="Adam's moments start biased towards zero, and the correction makes the first step the "
+    "right size.",
 )
 def bias_correction() -> Measured:
     corrected, biased = _first_step(0.5), _first_step(0.5, correct=False)
@@ -93,8 +94,8 @@ def bias_correction() -> Measured:
     "F158",
     title="Adam with an L2 term is not AdamW",
     expected="holds",
-    says="Adam scales an L2 term by its adaptive step, AdamW takes the decay from the weights; the "
-    "two are not equivalent, and AdamW's is the more predictable.",
+    says="Adam scales an L2 term by its adaptive step, while AdamW decays the weights directly; "
+    "the two are not equivalent, and AdamW's decay is more predictable.",
 )
 def l2_is_not_decay(seed: int) -> Measured:
     apart, held = {}, {}
@@ -118,14 +119,14 @@ def l2_is_not_decay(seed: int) -> Measured:
     evidence = {
         "digits: weights apart after 50 steps with decay 0.1": apart["digits"][1],
         "weights apart, without decay and with 0.1": apart,
-        "share of a weight that decay takes in 50 steps, gradients of 0.01, 1 and 100": shrunk,
+        "share of a weight that decay removes in 50 steps, gradients of 0.01, 1 and 100": shrunk,
     }
     return weigh_settings(
         "digits: weights apart after 50 steps with decay 0.1",
         evidence,
         held,
-        criterion="the two end more than 1 % apart with decay and not at all without; or what "
-        "decay takes depends on the gradient's size in Adam and not in AdamW",
+        criterion="the two end more than 1 % apart with decay but not without it; or the effect of "
+        "decay depends on the gradient's size in Adam but not in AdamW",
     )
 
 
@@ -133,7 +134,7 @@ _TWO = (torch.optim.Adam, torch.optim.AdamW)
 
 
 def _shrunk(kind: type[torch.optim.Optimizer], size: float) -> float:
-    """How much smaller 50 steps with decay 0.1 leave a weight than 50 without."""
+    """How much smaller a weight is after 50 steps with decay 0.1 than after 50 steps without."""
     ends = []
     for decay in (0.0, 0.1):
         weight = nn.Parameter(torch.ones((), dtype=torch.float64))
@@ -174,7 +175,7 @@ def _adam_of_30(options: dict[str, bool]) -> torch.optim.Optimizer:
     "F67",
     title="fused=True is for CUDA only",
     expected="does not hold",
-    says="The fused optimizers run on CUDA only.",
+    says="The fused optimizers run only on CUDA.",
 )
 def fused_on_cpu() -> Measured:
     cpu = torch.device("cpu")
@@ -222,17 +223,17 @@ def foreach_on_cpu() -> Measured:
         "optimizers that run with foreach on the CPU, of 4",
         evidence,
         stated=running == 4 and max(gaps) < 1e-5,
-        note="Asked for nothing, torch uses the plain loop on the CPU.",
+        note="By default, torch uses the plain loop on the CPU.",
     )
 
 
 @claim(
     "F69",
-    title="Resuming without Adam's state gives a loss spike",
+    title="Resuming without Adam's state causes a spike in the loss",
     expected="holds if",
-    says="A run resumed with the weights but without Adam's state shows a spike in the loss.",
-    condition="if the run has become quiet, so that Adam's first steps are long beside its last; "
-    "in one that is still noisy nothing shows",
+    says="If a run is resumed with the weights but without Adam's state, the loss shows a spike.",
+    condition="if the loss has settled, so that Adam's first steps are long compared with its last "
+    "ones; in a run that is still noisy nothing shows",
 )
 def resume_without_state(seed: int) -> Measured:
     ratios, held = {}, {}
@@ -249,13 +250,13 @@ def resume_without_state(seed: int) -> Measured:
         "spirals: highest loss within 30 steps, without / with the state, median",
         evidence,
         held,
-        criterion="the highest loss within 30 steps is 1.15 times that of the run with the state, "
-        "in the median of 4 runs",
+        criterion="in the median of 4 runs, the highest loss within 30 steps is 1.15 times that of "
+        "the run with the state",
     )
 
 
 def _peaks(one: Setting, seed: int) -> float:
-    """Highest loss over all data within 30 steps of a resume, without over with Adam's state."""
+    """Highest loss over all data within 30 steps of resuming, without Adam's state over with it."""
     trained = one.train(seed)
     peaks = {}
     for keeps_state in (True, False):
@@ -279,7 +280,8 @@ def _peaks(one: Setting, seed: int) -> float:
     title="Adam's moments need hundreds of steps to build up again",
     expected="holds if",
     says="Adam's moment estimates take hundreds of steps to warm up from zero.",
-    condition="if the second moment is meant (beta 0.999); the first (0.9) is there after some 20",
+    condition="if the second moment is meant (beta 0.999); the first (0.9) takes only about 20 "
+    "steps",
 )
 def moments_build_up(seed: int) -> Measured:
     needed, held = {}, {}
@@ -292,21 +294,22 @@ def moments_build_up(seed: int) -> Measured:
             needed[f"{one.data}, {name} moment"] = steps
             held[f"{one.model} on {one.data}, {name} moment"] = steps >= 100
     evidence = {
-        "steps until 90 % of the second moment is there": needed["digits, second moment"],
+        "steps until the second moment reaches 90 %": needed["digits, second moment"],
         "by network and moment": needed,
     }
     return weigh_settings(
-        "steps until 90 % of the second moment is there",
+        "steps until the second moment reaches 90 %",
         evidence,
         held,
-        criterion="under a gradient that stays, torch's Adam needs at least 100 steps for 90 % of "
-        "the moment",
-        note="The bias correction hides it: the first steps are as long as later ones, but noisy.",
+        criterion="under a constant gradient, torch's Adam needs at least 100 steps to reach 90 % "
+        "of the moment",
+        note="The bias correction hides it: the first steps are as long as later ones, but "
+        "noisier.",
     )
 
 
 def _steps_to_build_up(model: nn.Module, key: str, share: float = 0.9, limit: int = 5000) -> int:
-    """Steps of Adam at rate 0 until a moment has this share of what the gradients make it."""
+    """Steps of Adam at rate 0 until a moment reaches this share of its final value."""
     weight = next(iter(model.parameters()))
     copied = nn.Parameter(weight.detach().clone())
     copied.grad = weight.grad.clone()
@@ -331,7 +334,7 @@ def momentum_smooths(seed: int) -> Measured:
         DIGITS.but(batch_size=16, rate=0.01, steps=60),
         DIABETES.but(batch_size=8, rate=0.002, steps=60, options=(("momentum", 0.9),)),
     ):
-        plain = one.but(options=(), rate=10 * one.rate)  # as far per step in the long run
+        plain = one.but(options=(), rate=10 * one.rate)  # same distance per step in the long run
         turned[one.data] = [_turning(kind, 100 * seed) for kind in (one, plain)]
         fast = one.but(rate=0.2, steps=40, batch_size=512)
         slow = fast.but(options=())
@@ -341,19 +344,19 @@ def momentum_smooths(seed: int) -> Measured:
     evidence = {
         "digits: cosine of successive updates with momentum": turned["digits"][0],
         "cosine of successive updates, with and without": turned,
-        "largest rise of the loss over its lowest so far, high rate, with and without": overshoot,
+        "largest rise of the loss above its lowest so far, high rate, with and without": overshoot,
     }
     return weigh_settings(
         "digits: cosine of successive updates with momentum",
         evidence,
         held,
-        criterion="the cosine of successive updates is 0.2 higher than without momentum, and at a "
-        "rate of 0.2 the loss rises further above its lowest so far",
+        criterion="with momentum the cosine of successive updates is 0.2 higher, and at a rate of "
+        "0.2 the loss rises further above its lowest so far",
     )
 
 
 def _turning(one: Setting, seed: int) -> float:
-    """Mean cosine between successive updates of the last 30 steps."""
+    """Mean cosine between successive updates over the last 30 steps."""
     places: list[Tensor] = []
     one.train(seed, watch=lambda _, model: places.append(flat(model)))
     moves = [after - before for before, after in itertools.pairwise(places[-31:])]
@@ -362,7 +365,7 @@ def _turning(one: Setting, seed: int) -> float:
 
 
 def _rise(one: Setting, seed: int) -> float:
-    """How far the loss rises above the lowest so far, at most."""
+    """The most that the loss rises above its lowest value so far."""
     lowest, rise = math.inf, 0.0
     for loss in one.train(seed).run.losses:
         lowest = min(lowest, loss)
@@ -418,8 +421,8 @@ def experiment_2(seed: int) -> Measured:
         evidence,
         held,
         criterion="SGD needs 3 to 5 times as many steps to 90 % as Adam",
-        note="Adam is faster in each, but by other factors: equal rates are no fair race, and SGD "
-        "with a rate of its own comes close.",
+        note="Adam is faster in each, but by other factors: equal rates are not a fair race, and "
+        "SGD with a rate tuned for it comes close.",
     )
 
 
@@ -442,7 +445,7 @@ def _steps_to(one: Setting, seed: int, target: float = 0.9) -> int:
 
 @claim(
     "F77",
-    title="Class-sorted data without shuffling hurts",
+    title="Data sorted by class and not shuffled hurt training",
     expected="holds",
     says="Training on data sorted by class, without shuffling, hurts.",
 )
@@ -466,5 +469,5 @@ def sorted_data(seed: int) -> Measured:
         "spirals: accuracy lost by not shuffling",
         evidence,
         held,
-        criterion="more than 5 points of accuracy are lost",
+        criterion="the loss in accuracy is more than 5 points",
     )

@@ -1,4 +1,4 @@
-"""How many tried claims look: a summary, the README's table, JSON, and one offline page."""
+"""How the results for many claims are shown: a summary, a Markdown table, JSON, an offline page."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from course.pages import page as whole_page
 from course.pages import verdict_cell
 from course.report import markdown_table
 
-INTRO = "Where the sources contradict each other, what decides, and what the course does."
+INTRO = (
+    "Where the sources contradict each other, what decides between them, and what the course does."
+)
 
 
 def summary(trials: Iterable[Trial], *, whole: bool = True) -> str:
-    """How many claims got which verdict, the versions, and for all the contradictions in brief."""
+    """Number of claims per verdict, the versions, and for all claims also the contradictions."""
     trials = list(trials)
     lines = [
         f"{len(trials)} claims: " + ", ".join(f"{n} {verdict}" for verdict, n in counts(trials)),
@@ -32,18 +34,18 @@ def summary(trials: Iterable[Trial], *, whole: bool = True) -> str:
         lines.append(f"{row.id:<5} {row.topic} ({by}): {row.uses}")
     changed = [trial.entry.id for trial in trials if not trial.as_expected]
     if changed:
-        lines += ["", f"Not the verdict on record: {', '.join(changed)}."]
+        lines += ["", f"Verdict differs from the one on record: {', '.join(changed)}."]
     return "\n".join(lines)
 
 
 def counts(trials: Iterable[Trial]) -> list[tuple[str, int]]:
-    """Each verdict that occurs, with how often, in the order of `VERDICTS`."""
+    """Each verdict that occurs with its count, in the order of `VERDICTS`."""
     found = Counter(trial.verdict for trial in trials)
     return [(verdict, found[verdict]) for verdict in VERDICTS if found[verdict]]
 
 
 def markdown_record() -> str:
-    """The verdicts on record as a Markdown table, for the README; tests try every one of them."""
+    """The verdicts on record as a Markdown table, for docs/claims.md; tests check all of them."""
     on_record: dict[str, list[str]] = {verdict: [] for verdict in VERDICTS}
     for id, entry in catalogue().items():
         on_record[entry.load().expected].append(id)
@@ -52,7 +54,7 @@ def markdown_record() -> str:
 
 
 def document(trials: Iterable[Trial]) -> dict[str, Any]:
-    """Everything that `--json` prints: claims, contradictions, and the GPU's record if any."""
+    """Everything that `--json` prints: claims, contradictions, and the record of a GPU if any."""
     return {
         "claims": [trial.to_json() for trial in trials],
         "contradictions": [row.to_json() for row in contradictions().values()],
@@ -61,7 +63,7 @@ def document(trials: Iterable[Trial]) -> dict[str, Any]:
 
 
 def page(trials: Iterable[Trial]) -> str:
-    """All trials and contradictions as one HTML page that needs no other file."""
+    """All trials and contradictions as one self-contained HTML page."""
     trials = list(trials)
     tally = ", ".join(f"{n} {verdict}" for verdict, n in counts(trials))
     here = {trial.entry.id for trial in trials}
@@ -76,7 +78,7 @@ def page(trials: Iterable[Trial]) -> str:
         f"{''.join(_contradiction_row(row, here) for row in contradictions().values())}"
         "</tbody></table>"
     )
-    return whole_page("The lecture's claims, tried", body)
+    return whole_page("The lecture's claims, tested", body)
 
 
 def _page_row(trial: Trial, here: set[str]) -> str:
@@ -99,13 +101,13 @@ def _page_row(trial: Trial, here: set[str]) -> str:
 
 
 def _link(id_: str, here: set[str]) -> str:
-    """To a claim on this page, or to a contradiction; else the id alone."""
+    """A link to a claim or contradiction on this page; otherwise only the id."""
     there = id_ in here or id_.startswith("K")
     return f"<a href='#{id_}'>{id_}</a>" if there else escape(id_)
 
 
 def _contradiction_row(row: Contradiction, here: set[str]) -> str:
-    """Links lead to the claims that are on this page."""
+    """Links point to the claims that are on this page."""
     positions = "<br>".join(map(escape, row.positions))
     by = ", ".join(_link(id_, here) for id_ in row.decided_by)
     return (

@@ -1,4 +1,4 @@
-"""Mixed precision: which tensors are in 16 bit, what they cannot hold, and what the scaler does."""
+"""Mixed precision: which tensors have 16 bits, what these cannot represent, and the scaler."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from course.claims.trial import Measured, needs_gpu, weigh, weigh_settings
     "F112",
     title="Gradients are BF16 under autocast",
     expected="does not hold",
-    says="Under autocast the gradients that backward leaves are 16-bit numbers.",
+    says="Under autocast the gradients that backward() leaves are 16-bit numbers.",
     gpu=True,
 )
 def gradients_under_autocast(seed: int, device: torch.device) -> Measured:
@@ -32,16 +32,16 @@ def gradients_under_autocast(seed: int, device: torch.device) -> Measured:
     whole = mlp(8, 16, 3).to(device, torch.bfloat16)
     whole(torch.randn(4, 8, device=device, dtype=torch.bfloat16)).sum().backward()
     evidence = {
-        "networks and types whose .grad is not FP32, of 4": sum(held.values()),
+        "combinations of network and dtype whose .grad is not FP32, of 4": sum(held.values()),
         "under autocast": found,
-        "a model that is BF16 itself has .grad": str(next(whole.parameters()).grad.dtype),
+        "dtype of .grad if the model itself is BF16": str(next(whole.parameters()).grad.dtype),
     }
     return weigh_settings(
-        "networks and types whose .grad is not FP32, of 4",
+        "combinations of network and dtype whose .grad is not FP32, of 4",
         evidence,
         held,
         criterion="the .grad of a parameter is a 16-bit number",
-        note="Products and the gradients of activations are 16 bit (F139); .grad is FP32.",
+        note="Matrix products and the gradients of activations have 16 bits (F139); .grad is FP32.",
     )
 
 
@@ -67,8 +67,8 @@ def backward_products(seed: int, device: torch.device) -> Measured:
         "products of backward in 16 bits, all cases",
         evidence,
         {name: sixteen[name] == sum(by.values()) > 0 for name, by in products.items()},
-        criterion="all matrix products and convolutions of backward have 16-bit operands",
-        note="What is added into .grad is cast to FP32 at the end (F112).",
+        criterion="all matrix products and convolutions in the backward pass have 16-bit operands",
+        note="The result is cast to FP32 before it is added to .grad (F112).",
     )
 
 
@@ -76,7 +76,7 @@ _PRODUCTS = ("mm", "addmm", "bmm", "convolution", "mkldnn")
 
 
 class _Operands(TorchDispatchMode):
-    """Counts operators by name and by the dtype of their first floating-point operand."""
+    """Counts operators by their name and the dtype of their first floating-point operand."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class _Operands(TorchDispatchMode):
         return result
 
     def products(self) -> dict[str, int]:
-        """Matrix products and convolutions, by dtype."""
+        """Number of matrix products and convolutions, by dtype."""
         found: Counter[str] = Counter()
         for (name, dtype), count in self.seen.items():
             if name.startswith(_PRODUCTS):
@@ -100,7 +100,7 @@ class _Operands(TorchDispatchMode):
 
 
 def _under_autocast(seed: int, device: torch.device) -> dict[str, dict[str, Any]]:
-    """What is 16 bit in a step of two networks with either 16-bit type."""
+    """Which tensors have 16 bits in a step of two networks, with either 16-bit dtype."""
     found = {}
     for dtype in (torch.bfloat16, torch.float16):
         for name, make in (("MLP", lambda: mlp(64, 32, 3)), ("conv net", conv)):
@@ -160,8 +160,8 @@ def most_in_bf16(seed: int) -> Measured:
         "transformer layer: share of its operations",
         evidence,
         held,
-        criterion="more than half is in BF16",
-        note="Softmax, normalisation and the loss stay in FP32 by torch's lists.",
+        criterion="more than half of the operations run in BF16",
+        note="By torch's lists, softmax, normalisation and the loss stay in FP32.",
     )
 
 
@@ -180,21 +180,21 @@ def bf16_range() -> Measured:
     for _ in range(1000):
         weight -= torch.tensor(0.001, dtype=torch.bfloat16)
     evidence = {
-        "of the 2 ends of FP32's range, lost in BF16": overflowed + underflowed,
+        "ends of FP32's range lost in BF16, of 2": overflowed + underflowed,
         "FP32's maximum in BF16": str(largest.bfloat16().item()),
         "FP32's minimum in BF16": smallest.bfloat16().item(),
         "1 − 1,000 · 0.001 in BF16": weight.item(),
     }
     return weigh(
-        "of the 2 ends of FP32's range, lost in BF16",
+        "ends of FP32's range lost in BF16, of 2",
         evidence,
         stated=not overflowed and not underflowed,
-        note="Its range is FP32's, nearly to the ends. What it lacks is precision.",
+        note="Its range is FP32's except at the very ends; what it lacks is precision.",
     )
 
 
 def _small_product(scale: float, dtype: torch.dtype = torch.float16) -> float:
-    """d(a·b)/da for b = 1e-4 and an upstream gradient of 1e-4, unscaled again."""
+    """d(a·b)/da for b = 1e-4 and an upstream gradient of 1e-4, after unscaling."""
     upstream = torch.tensor(1e-4 * scale, dtype=dtype)
     return (upstream * torch.tensor(1e-4, dtype=dtype)).item() / scale
 
@@ -203,8 +203,8 @@ def _small_product(scale: float, dtype: torch.dtype = torch.float16) -> float:
     "F114",
     title="FP16 underflows and overflows; scaling helps",
     expected="holds",
-    says="In FP16 small gradients become 0 and large numbers inf; scaling the loss brings small "
-    "gradients back.",
+    says="In FP16 small gradients become 0 and large numbers become inf; scaling the loss "
+    "preserves small gradients.",
 )
 def fp16_and_scaling(seed: int) -> Measured:
     lost, held = {}, {}
@@ -224,12 +224,12 @@ def fp16_and_scaling(seed: int) -> Measured:
             zeros = (grads == 0) & (whole != 0)
             found[f"scale {scale:,g}"] = {
                 "share lost": (zeros.sum() / (whole != 0).sum()).item(),
-                "apart from FP32": ((grads - whole).norm() / whole.norm()).item(),
+                "difference from FP32": ((grads - whole).norm() / whole.norm()).item(),
             }
         lost[name] = found
         plain, scaled = found.values()
-        held[f"{name} on digits, a loss that counts 1e-6, FP16 autocast"] = (
-            plain["share lost"] > 0.3 and scaled["apart from FP32"] < 0.05
+        held[f"{name} on digits, loss times 1e-6, FP16 autocast"] = (
+            plain["share lost"] > 0.3 and scaled["difference from FP32"] < 0.05
         )
     overflow = torch.tensor(65_520.0).half().isinf().item()
     held["the number 65,520, which becomes inf"] = overflow
@@ -242,7 +242,7 @@ def fp16_and_scaling(seed: int) -> Measured:
         "MLP: share of gradients lost unscaled",
         evidence,
         held,
-        criterion="more than 0.3 of the gradients vanish unscaled, and scaled by 65,536 they are "
+        criterion="unscaled, more than 30 % of the gradients vanish, and scaled by 65,536 they are "
         "within 5 % of FP32; or the number overflows",
     )
 
@@ -257,7 +257,7 @@ def _scaled_gradient(
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with torch.autocast("cpu", dtype):
         outputs = model(inputs)
-    loss = F.cross_entropy(outputs.float(), torch.arange(16) % 10) * 1e-6  # small: it matters
+    loss = F.cross_entropy(outputs.float(), torch.arange(16) % 10) * 1e-6  # small, so it matters
     scaler.scale(loss).backward()
     scaler.unscale_(optimizer)
     return flat_grad(model)
@@ -265,7 +265,7 @@ def _scaled_gradient(
 
 @claim(
     "F115",
-    title="BF16 is trained with a GradScaler",
+    title="BF16 needs a GradScaler",
     expected="does not hold",
     says="Training in BF16 needs a GradScaler, as FP16 does.",
 )
@@ -288,16 +288,16 @@ def scaler_with_bf16(seed: int) -> Measured:
         "MLP: gradient changed by the scaler in BF16, relative",
         evidence,
         held,
-        criterion="the unscaled gradient changes by more than 1 %, the loss being 1e-6 of its size",
-        note="In FP16 the same loss loses most of its gradient. In BF16 a scaler is harmless.",
+        criterion="the unscaled gradient changes by more than 1 %, with the loss times 1e-6",
+        note="In FP16 the same loss loses most of its gradient. In BF16 a scaler has no effect.",
     )
 
 
 @claim(
     "F116",
-    title="After inf the step is skipped and the scale reduced",
+    title="After inf the step is skipped and the scale is reduced",
     expected="holds",
-    says="When a gradient is inf or nan the GradScaler skips the step and reduces the scale.",
+    says="When a gradient is inf or nan, the GradScaler skips the step and reduces the scale.",
 )
 def scaler_skips() -> Measured:
     weight = nn.Parameter(torch.ones(2))
@@ -314,7 +314,7 @@ def scaler_skips() -> Measured:
         scaler.update()
         return unscaled
 
-    step([0.3, 0.4])  # a healthy step first: the scale is set by then
+    step([0.3, 0.4])  # a healthy step first, so that the scale is set
     before, scale = weight.detach().clone(), scaler.get_scale()
     shrunk = []
     for bad in (math.inf, math.nan):
@@ -341,28 +341,28 @@ _SINCE = {"autocast": (1, 10), "GradScaler": (2, 3)}
 
 @claim(
     "F117",
-    title="torch.amp is the API from torch 2.0 on",
+    title="torch.amp has been the API since torch 2.0",
     expected="holds if",
-    says="torch.amp.autocast and torch.amp.GradScaler exist from torch 2.0 on.",
-    condition="if only autocast is meant; torch.amp.GradScaler came with 2.3",
+    says="torch.amp.autocast and torch.amp.GradScaler have existed since torch 2.0.",
+    condition="if only autocast is meant; torch.amp.GradScaler came with torch 2.3",
 )
 def amp_api() -> Measured:
-    """The versions are from public release threads; that both exist here is measured."""
+    """The versions are from public release threads; only their presence here is measured."""
     here = {name: hasattr(torch.amp, name) for name in _SINCE}
     warned = warnings_of(lambda: torch.cuda.amp.GradScaler(enabled=False))
     evidence = {
-        "names here, of 2": sum(here.values()),
-        "first torch version, by public threads": {
+        "names that exist here, of 2": sum(here.values()),
+        "first torch version, according to public threads": {
             name: ".".join(map(str, version)) for name, version in _SINCE.items()
         },
         "torch.cuda.amp.GradScaler warns": bool(warned),
     }
     return weigh(
-        "names here, of 2",
+        "names that exist here, of 2",
         evidence,
         stated=all(here.values()) and all(version <= (2, 0) for version in _SINCE.values()),
         conditioned=all(here.values()) and _SINCE["autocast"] <= (2, 0),
-        note="What an older torch had cannot be run here; the date of GradScaler is reported, "
+        note="Older versions of torch cannot be run here; the version for GradScaler is reported, "
         "not measured.",
     )
 
@@ -383,9 +383,9 @@ def _step_time_ratio(width: int, dtype: torch.dtype, device: torch.device):
 
 @claim(
     "F118",
-    title="16-bit training is 2 to 8 times faster",
+    title="Training in 16 bits is 2 to 8 times faster",
     expected="needs GPU",
-    says="Training in 16 bit is 2 times (or 2 to 4, or 4 to 8 times) faster than in FP32.",
+    says="Training in 16 bits is 2 times (or 2 to 4, or 4 to 8 times) faster than in FP32.",
     gpu=True,
 )
 def half_precision_speed(device: torch.device) -> Measured:
@@ -395,7 +395,7 @@ def half_precision_speed(device: torch.device) -> Measured:
             "CPU: time of a step, FP32 / BF16 autocast": ratio.median,
             "quartiles": ratio.as_list(),
         }
-        note = "The sources contradict each other; the CPU's figure says nothing about a GPU."
+        note = "The sources contradict each other; the CPU's result says nothing about a GPU."
         return needs_gpu("CPU: time of a step, FP32 / BF16 autocast", evidence, note)
     ratios = {
         f"{name}, width {width}": _step_time_ratio(width, dtype, device)
@@ -413,7 +413,8 @@ def half_precision_speed(device: torch.device) -> Measured:
         evidence,
         stated=all(ratio.median >= 2 for ratio in ratios.values()),
         conditioned=large >= 2,
-        note="Only where matrix products dominate; small layers pay for the casts.",
+        note="Only if matrix products dominate; in small layers the casts cost more than they "
+        "save.",
     )
 
 

@@ -1,14 +1,14 @@
-"""What a claim is: an experiment that tries something the lecture asserts, and weighs what it saw.
+"""A claim: an experiment that tests something the lecture asserts, and judges what it measured.
 
-    @claim("F26", title="backward adds into .grad", expected="holds", says="...")
+    @claim("F26", title="backward() adds to .grad", expected="holds", says="...")
     def backward_adds() -> Measured:
         ...
         return weigh("grad after the second backward", evidence, stated=grad == 8.0)
 
-The function measures, then judges by a criterion written next to the measurement: `stated` is
-whether the assertion came out true as the lecture makes it, `conditioned` whether it came out true
-where its condition is met. `expected` stands in the registry alone; no experiment sees it, and a
-test compares it with the verdict measured on the torch that is installed.
+The function measures, then judges by a criterion written next to the measurement: `stated` says
+whether the assertion is true as the lecture makes it, `conditioned` whether it is true if its
+condition is met. Only the registry holds `expected`: no experiment sees it, and a test compares it
+with the verdict measured on the installed torch.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ def claim(
     condition: str = "",
     gpu: bool = False,
 ) -> Callable[[Callable[..., Measured]], Callable[..., Trial]]:
-    """Register an experiment as the trial of a claim.
+    """Register an experiment as the test of a claim.
 
-    The experiment may take `seed` and `device`; it is called with those that it names, under that
-    seed, on one thread, with warnings muted; random generators are put back afterwards.
+    The experiment may take `seed` and `device`, and is called with those that it names. It runs
+    under that seed, on one thread, with warnings muted; random generators are restored afterwards.
 
     Args:
         id: The ledger's id, e.g. `F26`.
         title: One line for the table.
         expected: The verdict on record for a machine without a GPU.
         says: What the lecture asserts, in one sentence.
-        condition: For `holds if`: under which condition it holds.
-        gpu: A GPU adds evidence, or is needed to decide; it is used where there is one.
+        condition: For `holds if`: the condition under which the claim holds.
+        gpu: A GPU adds evidence, or is needed to decide; it is used if there is one.
     """
     import inspect
 
-    assert expected in VERDICTS, f"{id}: '{expected}' is none of {VERDICTS}"
+    assert expected in VERDICTS, f"{id}: '{expected}' is not one of {VERDICTS}"
     assert bool(condition) == (expected == "holds if"), f"{id}: a condition belongs to 'holds if'"
 
     def register(experiment: Callable[..., Measured]) -> Callable[..., Trial]:
@@ -73,7 +73,7 @@ def claim(
             from course.state.fresh import fresh_settings  # torch: not for a mere list
 
             check_seed(seed)
-            asked = place_of(device, gpu=gpu)  # also where the experiment takes none
+            asked = place_of(device, gpu=gpu)  # even if the experiment takes none
             place = asked if "device" in words else place_of("cpu")
             arguments = {"seed": seed, "device": place}
             start = time.perf_counter()
@@ -106,28 +106,28 @@ def catalogue() -> dict[str, Entry]:
 
 
 _ELSEWHERE = {
-    "K": "contradictions are read by course.claims.contradictions.find_contradiction, or on the "
-    "command line by course claims K17",
+    "K": "contradictions are looked up by course.claims.contradictions.find_contradiction, or on "
+    "the command line by course claims K17",
     "N": "worked numbers are computed by course.worked.compute, or on the command line by course "
     "worked N20",
 }
-"""The command that knows ids of other letters."""
+"""The command for ids that start with another letter."""
 
 
 def compute(id: str, *, seed: int = 0, device: Any = None) -> Trial:
-    """Try one claim.
+    """Test one claim.
 
     Args:
-        id: A ledger id, e.g. `F26`; `f-26` will do.
+        id: A ledger id, e.g. `F26`; `f-26` works too.
         seed: Seeds every random draw of the experiment; the verdict must not depend on it.
         device: Where torch computes. None: the GPU for claims that ask for one, else the CPU.
 
     Raises:
-        UnknownIdError: No such id; the message names the nearest, or who knows it.
-        ValueError: No seed, or a device on which this torch cannot compute.
+        UnknownIdError: No such id; the message names the nearest one, or the command that knows it.
+        ValueError: The seed is invalid, or this torch cannot compute on the device.
     """
     if not isinstance(id, str):
-        raise UnknownIdError(f"{id!r} is not the id of a claim: expected a text, as 'F26'.")
+        raise UnknownIdError(f"{id!r} is not the id of a claim: expected a string, e.g. 'F26'.")
     if elsewhere := _ELSEWHERE.get(id.strip()[:1].upper()):
         raise UnknownIdError(
             f"'{id}' is not the id of a claim (F01 to {[*catalogue()][-1]}); {elsewhere}."
@@ -136,13 +136,13 @@ def compute(id: str, *, seed: int = 0, device: Any = None) -> Trial:
 
 
 def compute_all(*, seed: int = 0, device: Any = None) -> Iterator[Trial]:
-    """Try every claim, in the order of their ids."""
+    """Test every claim, in the order of the ids."""
     for entry in catalogue().values():
         yield entry.load()(seed=seed, device=device)
 
 
 def record_gpu_verdicts(path: Path | None = None, *, seed: int = 0) -> dict[str, Any]:
-    """Try the claims that ask for a GPU on this machine's, and write what they found to `path`.
+    """Test the claims that use a GPU on this machine's GPU, and write the results to `path`.
 
     By default that is `gpu_verdicts.json` next to this module, which `course claims` shows.
 
@@ -155,8 +155,8 @@ def record_gpu_verdicts(path: Path | None = None, *, seed: int = 0) -> dict[str,
 
     if not torch.cuda.is_available():
         raise RuntimeError(
-            "torch.cuda.is_available() is False: GPU verdicts are recorded on a machine with a "
-            "CUDA device only. `course claims` shows what the CPU can decide."
+            "torch.cuda.is_available() is False: GPU verdicts can only be recorded on a machine "
+            "with a CUDA device. `course claims` shows what the CPU can decide."
         )
     loaded = [entry.load() for entry in catalogue().values()]
     trials = [run(seed=seed, device="cuda") for run in loaded if run.gpu]
@@ -172,7 +172,7 @@ def record_gpu_verdicts(path: Path | None = None, *, seed: int = 0) -> dict[str,
 
 
 def place_of(device: Any = None, *, gpu: bool = False) -> Any:
-    """`device`, or for None the GPU where the claim asks for one and there is one.
+    """`device`; if it is None, the GPU for a claim that uses one, if there is one, else the CPU.
 
     Raises:
         ValueError: This torch cannot compute there.
@@ -188,10 +188,10 @@ def place_of(device: Any = None, *, gpu: bool = False) -> Any:
 
 @contextmanager
 def _quiet_and_seeded(seed: int) -> Iterator[None]:
-    """Seed Python, NumPy and torch, mute warnings, use one thread; put all back on leaving.
+    """Seed Python, NumPy and torch, mute warnings, use one thread; restore everything on exit.
 
     Tensors are made on the CPU, as in a fresh process, unless the experiment says otherwise. One
-    thread, since the tensors are small: more would wait for each other on a busy machine.
+    thread, because the tensors are small: more threads would wait for each other on a busy machine.
     """
     import numpy
     import torch

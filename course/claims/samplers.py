@@ -1,4 +1,4 @@
-"""Shuffling, weighting and sharding: which examples a batch gets, and by whose seed."""
+"""Shuffling, weighting and sharding: which examples a batch gets, and which seed decides."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ def _order(loader: DataLoader) -> list[int]:
 
 @claim(
     "F86",
-    title="Reshuffled every epoch, reproducible by the seed",
+    title="Reshuffled every epoch, reproducible with a seed",
     expected="holds",
-    says="With shuffle=True every epoch has another order, and a seed makes the orders repeatable.",
+    says="With shuffle=True every epoch has a different order, and a seed makes the orders "
+    "reproducible.",
 )
 def reshuffled(seed: int) -> Measured:
     def two_epochs(*, draw_between: bool = False, own: bool = False) -> list[list[int]]:
@@ -36,15 +37,15 @@ def reshuffled(seed: int) -> Measured:
     disturbed = two_epochs(draw_between=True)
     own = two_epochs(own=True), two_epochs(own=True, draw_between=True)
     evidence = {
-        "places that differ between two runs of one seed, of 100": sum(
+        "positions that differ between two runs with one seed, of 100": sum(
             a != b for a, b in zip(chain(*plain), chain(*again), strict=True)
         ),
         "epochs differ": plain[0] != plain[1],
-        "a validation pass between changes the second epoch": disturbed[1] != plain[1],
-        "not with a generator of the loader's own": own[0] == own[1],
+        "a validation pass in between changes the second epoch": disturbed[1] != plain[1],
+        "not if the loader has its own generator": own[0] == own[1],
     }
     return weigh(
-        "places that differ between two runs of one seed, of 100",
+        "positions that differ between two runs with one seed, of 100",
         evidence,
         stated=plain == again and plain[0] != plain[1],
         note="The order depends on every global draw before it: give the loader its own generator.",
@@ -56,8 +57,8 @@ def reshuffled(seed: int) -> Measured:
     title="Weighted sampling balances; replacement must be True",
     expected="holds if",
     says="Weights of 1 / class frequency balance the batches, and replacement must be True.",
-    condition="if drawn with replacement; replacement=False is accepted, and N draws are then a "
-    "mere permutation",
+    condition="if drawn with replacement; replacement=False is also accepted, but N draws are then "
+    "just a permutation",
 )
 def weighted_sampling(seed: int) -> Measured:
     targets = torch.tensor([0] * 900 + [1] * 100)
@@ -91,9 +92,9 @@ def weighted_sampling(seed: int) -> Measured:
     "F88",
     title="DistributedSampler: unique, non-overlapping, strided shards",
     expected="holds if",
-    says="DistributedSampler gives every process unique, non-overlapping, strided examples.",
-    condition="if the number of examples divides evenly and shuffle is False; otherwise shards "
-    "are padded with duplicates, and shuffled ones are not strided",
+    says="DistributedSampler gives each process unique, non-overlapping, strided examples.",
+    condition="if the number of examples divides evenly and shuffle is False; otherwise shards are "
+    "padded with duplicates, and shuffled shards are not strided",
 )
 def distributed_shards() -> Measured:
     def shards(num: int, *, shuffle: bool, epoch: int | None = None) -> list[list[int]]:
@@ -120,7 +121,7 @@ def distributed_shards() -> Measured:
         "shards of 9": even,
         "shuffled shards strided": strided(shuffled, 9),
         "same order every epoch without set_epoch": shuffled == shards(9, shuffle=True),
-        "other order after set_epoch": shuffled != shards(9, shuffle=True, epoch=1),
+        "different order after set_epoch": shuffled != shards(9, shuffle=True, epoch=1),
     }
     return weigh(
         "duplicates, 10 examples on 3 processes",

@@ -1,4 +1,4 @@
-"""Learning-rate schedules and the range test: what counts as a step, and where it may stand."""
+"""Learning-rate schedules: what counts as a step, and where step() may be called."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from course.claims.trial import Measured, weigh, weigh_settings
 
 
 def _sgd(lr: float = 1.0) -> torch.optim.SGD:
-    """An optimizer over one weight whose gradient is there."""
+    """An optimizer over one weight that has a gradient."""
     weight = nn.Parameter(torch.ones(1))
     weight.grad = torch.zeros(1)
     return torch.optim.SGD([weight], lr=lr)
@@ -40,13 +40,14 @@ def _cosine(t: int, t_max: int, lr: float = 1e-3) -> float:
     title="scheduler.step() inside the batch loop is wrong",
     expected="holds if",
     says="Calling scheduler.step() inside the batch loop is a mistake.",
-    condition="if the schedule's length was given in epochs; given in updates, it belongs there",
+    condition="if the schedule's length was given in epochs; if it was given in updates, the call "
+    "belongs there",
 )
 def schedule_in_the_batch_loop() -> Measured:
     epochs, batches = 4, 32
 
     def gap(*, per_batch: bool, t_max: int) -> float:
-        """Largest distance from the cosine over the whole run, at the ends of epochs."""
+        """Largest deviation from the cosine over the whole run, at the ends of epochs."""
         optimizer = _sgd(1e-3)
         scheduler, gaps = CosineAnnealingLR(optimizer, T_max=t_max), []
         for epoch in range(epochs):
@@ -120,7 +121,7 @@ def scheduler_counts() -> Measured:
     optimizer = _sgd()
     scheduler = LambdaLR(optimizer, lambda t: 1.0)
     for _ in range(7):
-        scheduler.step()  # not one update between them
+        scheduler.step()  # not a single update between the calls
     skipped = _sgd()
     scaler = torch.amp.GradScaler("cpu")
     after_skip = LambdaLR(skipped, lambda t: 1.0)
@@ -137,10 +138,10 @@ def scheduler_counts() -> Measured:
     evidence = {
         "counted, with no update made": scheduler.last_epoch,
         "counted after an update the GradScaler skipped": after_skip.last_epoch,
-        "warns then about the order": any("optimizer.step()" in text for text in warned),
+        "then warns about the order": any("optimizer.step()" in text for text in warned),
     }
     stated = scheduler.last_epoch == 0
-    note = "It counts its own calls."
+    note = "It counts the calls of its step()."
     return weigh("counted, with no update made", evidence, stated=stated, note=note)
 
 
@@ -148,7 +149,7 @@ def scheduler_counts() -> Measured:
     "F62",
     title="ReduceLROnPlateau needs the metric",
     expected="holds",
-    says="ReduceLROnPlateau.step() must be given the watched number.",
+    says="ReduceLROnPlateau.step() must be given the monitored metric.",
 )
 def plateau_needs_metric() -> Measured:
     optimizer = _sgd()
@@ -171,7 +172,7 @@ def plateau_needs_metric() -> Measured:
     "F63",
     title="Cosine, momentum, Adam and AdamW as printed are torch's",
     expected="holds",
-    says="The printed formulas of cosine, momentum, Adam and AdamW are what torch computes.",
+    says="torch computes the printed formulas of cosine, momentum, Adam and AdamW.",
 )
 def formulas_as_printed() -> Measured:
     grads = torch.randn(20, dtype=torch.float64).tolist()
@@ -235,7 +236,7 @@ COSINES = (
 
 @lru_cache
 def _cosine_ends(seed: int) -> dict[Setting, list[tuple[float, float, float, float]]]:
-    """For three runs per setting: final loss of cosine and constant, and the sharpness of both."""
+    """For three runs per setting: final loss and sharpness with a cosine and a constant rate."""
     found = {}
     for one in COSINES:
         found[one] = []
@@ -272,8 +273,9 @@ def _sharpness(one: Setting, model: nn.Module, seed: int) -> float:
     "F76",
     title="Cosine ends lower than a constant lr",
     expected="holds if",
-    says="Cosine annealing ends at a lower loss than the constant learning rate.",
-    condition="if the constant rate is too high to settle; at a moderate one it ends higher",
+    says="Cosine annealing ends at a lower loss than a constant learning rate.",
+    condition="if the constant rate is too high to settle; with a moderate rate, cosine ends "
+    "higher",
 )
 def experiment_5(seed: int) -> Measured:
     found = _cosine_ends(seed)
@@ -295,11 +297,11 @@ def experiment_5(seed: int) -> Measured:
 
 @claim(
     "F153",
-    title="Under cosine the run settles in a sharper minimum",
+    title="With cosine annealing the run settles in a sharper minimum",
     expected="holds if",
     says="The shrinking step size of cosine annealing lets the run settle in a sharper minimum.",
-    condition="if the constant rate is moderate; at a high one with momentum the constant run is "
-    "in no minimum at all, and its curvature is the larger one",
+    condition="if the constant rate is moderate; at a high rate with momentum, the constant run is "
+    "not in a minimum at all, and its curvature is larger",
 )
 def sharper_minimum(seed: int) -> Measured:
     found = _cosine_ends(seed)
@@ -319,5 +321,5 @@ def sharper_minimum(seed: int) -> Measured:
         "settings in which cosine ends sharper, of 3",
         evidence,
         sharper,
-        criterion="the largest eigenvalue of the Hessian is larger, in the median of three runs",
+        criterion="in the median of three runs, the largest eigenvalue of the Hessian is larger",
     )

@@ -1,4 +1,4 @@
-"""Seeds: what they repeat, what they miss, and what exactness on a GPU costs."""
+"""Seeds: what they make repeatable, what they miss, and the cost of exactness on a GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from course.claims.trial import Measured, needs_gpu, weigh, weigh_settings
 
 
 def set_seed(seed: int) -> None:
-    """As the lecture has it: Python, NumPy, torch and every GPU."""
+    """As in the lecture: seed Python, NumPy, torch and every GPU."""
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
@@ -60,8 +60,8 @@ def same_seed_same_result(seed: int, device: torch.device) -> Measured:
         held[one] = apart[one.data][0] == 0 < apart[one.data][1]
     evidence = {
         "weights of two runs differ by": gap,
-        "of two more networks, under the same and another seed": apart,
-        "model built before seeding: differ by": built_before,
+        "of two more networks, with the same seed and with another": apart,
+        "if the model is built before seeding: differ by": built_before,
         "on": device.type,
     }
     return weigh_settings(
@@ -76,8 +76,8 @@ def same_seed_same_result(seed: int, device: torch.device) -> Measured:
     "F103",
     title="set_seed covers all random number generators",
     expected="holds if",
-    says="After set_seed every random draw of a run can be repeated.",
-    condition="if nobody draws from numpy.random.default_rng(), which has a seed of its own",
+    says="After set_seed every random draw of a run is repeatable.",
+    condition="if nothing draws from numpy.random.default_rng(), which has its own seed",
 )
 def set_seed_covers_all(seed: int) -> Measured:
     def draws() -> dict[str, float]:
@@ -104,7 +104,8 @@ def set_seed_covers_all(seed: int) -> Measured:
     "F104",
     title="The cuDNN flags give the same bits, at a cost of 10 to 30 %",
     expected="needs GPU",
-    says="With deterministic=True and benchmark=False a GPU repeats its bits, 10 to 30 % slower.",
+    says="With deterministic=True and benchmark=False a GPU gives the same bits again, 10 to 30 % "
+    "slower.",
     gpu=True,
 )
 def cudnn_flags(seed: int, device: torch.device) -> Measured:
@@ -124,7 +125,7 @@ def cudnn_flags(seed: int, device: torch.device) -> Measured:
         "on": device.type,
     }
     if not _has_flags(device):
-        note = "On the CPU the flags do nothing: bits repeat without them, at no cost."
+        note = "On the CPU the flags have no effect: bits repeat without them, at no cost."
         return needs_gpu("weights of two runs differ by", evidence, note)
     evidence["time, flags set / benchmark mode: quartiles and median"] = times
     return weigh_settings(
@@ -141,11 +142,11 @@ _CUDNN_NETS = {
     "2 convolutions, SGD": (8, 32, torch.optim.SGD),
     "3 convolutions and BatchNorm, Adam": (32, 64, torch.optim.Adam),
 }
-"""Channels that come in and that are between, and the optimizer."""
+"""Number of input channels and of hidden channels, and the optimizer."""
 
 
 def _has_flags(device: torch.device) -> bool:
-    """Whether cuDNN computes there."""
+    """Whether cuDNN computes on this device."""
     return device.type == "cuda"
 
 
@@ -159,7 +160,7 @@ def _cudnn(*, deterministic: bool) -> AbstractContextManager[None]:
 def _cudnn_trainer(
     name: str, seed: int, device: torch.device
 ) -> tuple[nn.Module, Callable[[], None]]:
-    """A fresh network and a function that takes five steps with it, all under the seed."""
+    """A fresh network and a function that takes five steps with it, both from the seed."""
     channels, width, optimizer_type = _CUDNN_NETS[name]
     torch.manual_seed(seed)
     middle = [nn.Conv2d(width, width, 3), nn.BatchNorm2d(width)] if "BatchNorm" in name else []
@@ -181,7 +182,7 @@ def _cudnn_trainer(
 
 
 def _repeats(name: str, seed: int, device: torch.device) -> float:
-    """The largest distance between a weight of one run and the same weight of the next."""
+    """The largest difference between a weight in one run and the same weight in the next."""
     ends = []
     for _ in range(2):
         model, train = _cudnn_trainer(name, seed, device)
@@ -191,7 +192,7 @@ def _repeats(name: str, seed: int, device: torch.device) -> float:
 
 
 def _slower(name: str, seed: int, device: torch.device) -> list[float]:
-    """Quartiles of the time of five steps with the flags over that in benchmark mode."""
+    """Quartiles of the time of five steps with the flags over the time in benchmark mode."""
     trained = {}
     for deterministic in (True, False):
         _, train = _cudnn_trainer(name, seed, device)

@@ -1,8 +1,8 @@
-"""Settings in which claims about training are tried: they differ in model, data, loss, optimizer.
+"""Settings in which claims about training are tested: they differ in model, data, loss, optimizer.
 
-One small network on one data set decides nothing about training at large. A claim is tried in at
-least two of these, by a criterion that is written before the runs; `course claims F32` shows each
-setting with what came out there.
+One small network on one data set decides nothing about training in general. A claim is tested in at
+least two of these, by a criterion that is written before the runs; `course claims F32` shows the
+result in each setting.
 
     for setting in (SPIRAL, DIGITS, DIABETES):
         run = setting.train(seed, clear=False)
@@ -27,7 +27,7 @@ Data = tuple[Tensor, Tensor, Tensor, Tensor]
 
 @lru_cache
 def diabetes(seed: int) -> Data:
-    """Standardised diabetes records: inputs [N, 10] and targets [N, 1], then validation's."""
+    """Standardised diabetes records: inputs [N, 10] and targets [N, 1], then validation."""
     from sklearn.datasets import load_diabetes
 
     inputs, targets = load_diabetes(return_X_y=True, scaled=False)
@@ -38,7 +38,7 @@ def diabetes(seed: int) -> Data:
 
 
 def conv(*, dropout: float = 0.0, seed: int | None = None) -> nn.Sequential:
-    """A small convolutional network on digits handed over flat: 8x8 pixels, ten classes."""
+    """A small convolutional network for digits given as flat rows: 8x8 pixels, ten classes."""
     if seed is not None:
         torch.manual_seed(seed)
     return nn.Sequential(
@@ -73,7 +73,7 @@ class Setting:
         )
 
     def but(self, **changes: Any) -> Setting:
-        """The same setting with something else, e.g. `SPIRAL.but(rate=0.1)`."""
+        """The same setting with something changed, e.g. `SPIRAL.but(rate=0.1)`."""
         return replace(self, **changes)
 
     def make_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
@@ -93,17 +93,17 @@ class Setting:
         data: Data | None = None,
         watch: Callable[[int, nn.Module], bool | None] | None = None,
     ) -> Trained:
-        """Train from this seed: weights and batches follow from it, the data from its hundreds.
+        """Train from this seed, which decides weights and batches; seed // 100 decides the data.
 
         Args:
-            seed: Of weights, batches and dropout.
-            model: Trained on instead of a fresh one.
-            optimizer: Of that model.
+            seed: Seed for weights, batches and dropout.
+            model: A model to train further, instead of a fresh one.
+            optimizer: The optimizer of that model.
             clear: Whether gradients are cleared.
-            scheduler: Makes one from the optimizer; it is stepped per update.
+            scheduler: Makes a scheduler from the optimizer; it is stepped after every update.
             shuffle: Whether batches are drawn in a new order each epoch.
-            data: Instead of the setting's own.
-            watch: Called with the step and the model after each; True ends the run.
+            data: Data to use instead of the setting's own.
+            watch: Called with the step and the model after each step; returning True ends the run.
         """
         inputs, targets, *_ = data or self.make_data(seed // 100)
         model = self.make_model(seed) if model is None else model
@@ -128,7 +128,7 @@ class Setting:
 
     @torch.no_grad()
     def score(self, model: nn.Module, seed: int, *, part: str = "train") -> float:
-        """Share of right answers, or for numbers the share of explained variance, in eval mode."""
+        """In eval mode: accuracy, or for numeric targets the share of explained variance."""
         x, y, val_x, val_y = self.make_data(seed // 100)
         inputs, targets = (x, y) if part == "train" else (val_x, val_y)
         was, outputs = model.training, model.eval()(inputs)
@@ -147,7 +147,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained model with its optimizer and the losses on the way."""
+    """A trained model with its optimizer and the losses along the way."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer

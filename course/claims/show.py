@@ -1,4 +1,4 @@
-"""How one tried claim looks: a line, a block of text, a small table for a notebook."""
+"""How the result for one claim is shown: a line, a block of text, a small table for a notebook."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 COLOURS = {"good": 32, "part": 33, "bad": 31}
-"""What a terminal calls the tones of `course.pages`."""
+"""The terminal's colour codes for the tones of `course.pages`."""
 
 
 def line(trial: Trial, *, colour: bool = False) -> str:
@@ -34,7 +34,7 @@ def line(trial: Trial, *, colour: bool = False) -> str:
 
 
 def finding(name: str, number: float) -> str:
-    """A number with its name; of a count both numbers, e.g. `runs that end in NaN: 5 of 6`.
+    """A number with its name; for a count, both numbers, e.g. `runs that end in NaN: 5 of 6`.
 
     >>> finding("runs that end in NaN, of 6", 5), finding("weights moved by", 0.25)
     ('runs that end in NaN: 5 of 6', 'weights moved by = 0.25')
@@ -46,7 +46,7 @@ def finding(name: str, number: float) -> str:
 
 
 def as_text(trial: Trial) -> str:
-    """One claim as a block: what is asserted, what was found, and every number."""
+    """One claim as a block: the assertion, the findings, and every number."""
     return "\n".join(_text_lines(trial))
 
 
@@ -73,7 +73,7 @@ def _text_lines(trial: Trial) -> Iterator[str]:
         yield f"     The verdict on record is '{trial.expected}'."
     if others := same_place(trial.entry.id):
         yield from _wrapped(f"In the same place: {', '.join(others)}")
-    yield f"     tried by {trial.code}"
+    yield f"     tested by {trial.code}"
     yield f"     {circumstances([trial])}"
 
 
@@ -82,7 +82,7 @@ def as_html(trial: Trial) -> str:
     evidence = trial.measured.evidence
     table = html_table((), ((name, short(value)) for name, value in evidence.items()))
     about = circumstances([trial])
-    about = f"<p>{escape(about)}</p>" if view() is None else folded("tried on", about)
+    about = f"<p>{escape(about)}</p>" if view() is None else folded("tested on", about)
     measured, settings = trial.measured, ""
     if measured.settings:
         says = f"It holds in a setting where {measured.criterion}:"

@@ -1,4 +1,4 @@
-"""The order of one step: where clearing belongs, and what a swap does."""
+"""The order of operations in a step: where zero_grad() belongs, and the effect of a swap."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from course.claims.trial import Measured, weigh, weigh_settings
 
 
 def _weights_after(order: tuple[str, ...], seed: int, steps: int = 4) -> Tensor:
-    """Weights after some steps whose operations run in this order; a missing loss is skipped."""
+    """Weights after some steps with the operations in this order; a missing loss is skipped."""
     inputs, targets = torch.randn(32, 4), torch.arange(32) % 3
     model = mlp(4, 16, 3, seed=seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -39,7 +39,7 @@ def _weights_after(order: tuple[str, ...], seed: int, steps: int = 4) -> Tensor:
 
 
 def _order_gap(order: tuple[str, ...], seed: int) -> float:
-    """Relative difference of the weights from those of the lecture's order."""
+    """Relative difference of the weights from those with the lecture's order."""
     torch.manual_seed(seed)
     reference = _weights_after(("zero", "forward", "backward", "step"), seed)
     torch.manual_seed(seed)
@@ -51,9 +51,9 @@ def _order_gap(order: tuple[str, ...], seed: int) -> float:
 
 @claim(
     "F27",
-    title="Clearing before forward or after step is the same",
+    title="Clearing before forward or after step() is the same",
     expected="holds",
-    says="zero_grad() before forward and zero_grad() after step() give the same training.",
+    says="zero_grad() before forward and zero_grad() after step() lead to the same training.",
 )
 def places_of_zero_grad(seed: int) -> Measured:
     gaps = {
@@ -66,9 +66,9 @@ def places_of_zero_grad(seed: int) -> Measured:
 
 @claim(
     "F28",
-    title="zero_grad after backward makes batches accumulate",
+    title="zero_grad() after backward() makes batches accumulate",
     expected="does not hold",
-    says="With zero_grad() placed after backward() the gradients of batches accumulate.",
+    says="With zero_grad() after backward(), the gradients of batches accumulate.",
 )
 def zero_grad_after_backward(seed: int) -> Measured:
     model = mlp(4, 16, 3, seed=seed)
@@ -85,15 +85,16 @@ def zero_grad_after_backward(seed: int) -> Measured:
         "weights moved in 5 steps by",
         evidence,
         stated=grads_left > 0 and moved > 0,
-        note="Before step() it erases the gradient: nothing accumulates, and nothing is learnt.",
+        note="There it erases the gradient before step(): nothing accumulates, and nothing is "
+        "learnt.",
     )
 
 
 @claim(
     "F29",
-    title="step before backward uses stale or missing gradients",
+    title="step() before backward() uses stale or missing gradients",
     expected="holds",
-    says="step() before backward() uses missing gradients first and stale ones later.",
+    says="If step() comes before backward(), gradients are missing at first and stale later.",
 )
 def step_before_backward(seed: int) -> Measured:
     batches = [torch.randn(8, 4, dtype=torch.float64) for _ in range(4)]
@@ -133,13 +134,13 @@ UNCLEARED = (
 
 @lru_cache
 def _uncleared(seed: int, clear: bool = False) -> dict[Setting, list[Recorded]]:
-    """Three runs in each setting, without zero_grad or with it."""
+    """Three runs per setting, without zero_grad or with it."""
     seeds = range(100 * seed, 100 * seed + 3)
     return {one: [one.train(index, clear=clear).run for index in seeds] for one in UNCLEARED}
 
 
 def _late(run: Recorded) -> float:
-    """Mean loss of the last fifty steps over the first loss; inf where it stopped being finite."""
+    """Mean loss of the last fifty steps over the first loss; inf if it did not stay finite."""
     return statistics.fmean(run.losses[-50:]) / run.losses[0] if run.finite else math.inf
 
 
@@ -147,10 +148,10 @@ def _late(run: Recorded) -> float:
     "F32",
     title="Without zero_grad the loss ends in NaN or explodes",
     expected="holds if",
-    says="Without zero_grad gradients pile up, and after some hundred steps the loss is NaN or has "
-    "exploded.",
+    says="Without zero_grad, gradients pile up, and after a few hundred steps the loss is NaN or "
+    "has exploded.",
     condition="if the loss is unbounded (squared error) or momentum adds to the pile; with "
-    "cross-entropy and plain SGD or Adam the loss stalls in silence",
+    "cross-entropy and plain SGD or Adam, the loss silently stalls",
 )
 def missing_zero_grad(seed: int) -> Measured:
     late = {one: [_late(run) for run in runs] for one, runs in _uncleared(seed).items()}
@@ -175,8 +176,9 @@ def missing_zero_grad(seed: int) -> Measured:
         "squared error: runs that become non-finite, of 3",
         evidence,
         {one: statistics.median(values) > 10 for one, values in late.items()},
-        criterion="in most of 3 runs the loss ends non-finite or above 10 times the first",
-        note="In every setting the norm grows and training is lost; only how loud that is differs.",
+        criterion="in most of 3 runs the loss ends non-finite or above 10 times the first loss",
+        note="In every setting the norm grows and training fails; the settings differ only in how "
+        "visibly.",
     )
 
 
@@ -185,9 +187,10 @@ def missing_zero_grad(seed: int) -> Measured:
     title="Without zero_grad the loss oscillates, then explodes, while the norm grows linearly",
     expected="holds if",
     says="Without zero_grad the loss oscillates, then explodes, and the norm grows in proportion "
-    "to the steps.",
+    "to the number of steps.",
     condition="if only the explosion is meant, and the loss is squared error or there is momentum; "
-    "the norm grows linearly where gradients stay the same (N58), which they do not",
+    "the norm grows linearly only if the gradients stay constant (N58), which they do "
+    "not",
 )
 def experiment_3(seed: int) -> Measured:
     runs = _uncleared(seed)
@@ -206,14 +209,16 @@ def experiment_3(seed: int) -> Measured:
         "settings in which the loss explodes, of 4",
         evidence,
         {one: late[one] > 10 for one in runs},
-        criterion="the loss of the last 50 steps is above 10 times the first, in the median run",
-        note="On the chapter's own task, a spiral, the loss stalls at one to four times the first.",
+        criterion="in the median run, the loss of the last 50 steps is above 10 times the first "
+        "loss",
+        note="On the chapter's own task, a spiral, the loss stalls at one to four times the first "
+        "loss.",
     )
 
 
 @claim(
     "F38",
-    title="set_to_none is the default since torch 2.0, a little faster and smaller",
+    title="set_to_none has been the default since torch 2.0, and is a little faster and smaller",
     expected="holds",
     says="zero_grad() sets gradients to None by default, which is slightly faster than filling "
     "zeros and needs less memory.",
@@ -258,13 +263,14 @@ def set_to_none() -> Measured:
         "time of the call, filling zeros / setting None",
         evidence,
         held,
-        criterion="it is the default, the call takes 1.1 times less time, and no bytes stay",
-        note="Of a whole step the gain is a few percent: slightly, as the source says.",
+        criterion="it is the default, filling zeros takes over 1.1 times as long, and no bytes "
+        "stay",
+        note='For a whole step the gain is a few percent: "slightly", as the source says.',
     )
 
 
 def _frozen_moves(optimizer_type, *, zeros: bool, leftover: bool = False, **options) -> float:
-    """How far a layer moves after it was frozen, the optimizer having been built before."""
+    """How far a layer moves after it is frozen, if the optimizer was built before."""
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
     optimizer = optimizer_type(model.parameters(), lr=0.1, **options)
 
@@ -280,7 +286,7 @@ def _frozen_moves(optimizer_type, *, zeros: bool, leftover: bool = False, **opti
     model[0].requires_grad_(False)
     before = flat(model[0])
     for _ in range(5):
-        if leftover:  # only what is trained is cleared
+        if leftover:  # only the trained parameters are cleared
             model[1].zero_grad()
         step(clear=not leftover)
     return (flat(model[0]) - before).norm().item()
@@ -288,10 +294,10 @@ def _frozen_moves(optimizer_type, *, zeros: bool, leftover: bool = False, **opti
 
 @claim(
     "F65",
-    title="Layers frozen after the optimizer was built are still updated",
+    title="Layers frozen after the optimizer is built are still updated",
     expected="holds if",
-    says="Layers frozen after building the optimizer are still updated.",
-    condition="if their .grad is zeros instead of None and there is decay, momentum or Adam, or if "
+    says="Layers that are frozen after the optimizer is built are still updated.",
+    condition="if their .grad is zero instead of None and there is decay, momentum or Adam, or if "
     "an old .grad was left in place",
 )
 def frozen_after_optimizer() -> Measured:
@@ -325,7 +331,7 @@ def frozen_after_optimizer() -> Measured:
     title="Frozen parameters never update",
     expected="holds if",
     says="Parameters with requires_grad=False never change.",
-    condition="if their .grad is None when the optimizer steps, which zero_grad() sees to",
+    condition="if their .grad is None when the optimizer steps, which zero_grad() ensures",
 )
 def frozen_never_update() -> Measured:
     cleared = _frozen_moves(torch.optim.SGD, zeros=False, weight_decay=0.1)
@@ -344,11 +350,11 @@ def frozen_never_update() -> Measured:
 
 @claim(
     "F132",
-    title="Swap two of the operations and training breaks",
+    title="Swap two of the operations, and training breaks",
     expected="holds if",
-    says="The operations of a step have one fixed order; swap two and it breaks.",
-    condition="if zero_grad is set aside, which has three legal places; the other three must "
-    "stand in order",
+    says="The operations of a step have one fixed order; swap two, and training breaks.",
+    condition="if zero_grad() is left out, which has three legal places; the other three must be "
+    "in order",
 )
 def fixed_order(seed: int) -> Measured:
     operations = ("zero", "forward", "backward", "step")

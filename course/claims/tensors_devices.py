@@ -1,7 +1,7 @@
-"""Tensors and places: what is shared, what is copied, and what mixed devices do.
+"""Tensors and devices: what is shared, what is copied, and what happens if devices are mixed.
 
-Without a GPU the `meta` device stands in for another device: it has no numbers, but the same
-checks.
+Without a GPU the `meta` device stands in for another device: it holds no numbers, but makes the
+same checks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from course.claims.trial import Measured, needs_gpu, weigh, weigh_settings
 
 
 def _other(device: torch.device) -> torch.device:
-    """A device that is not the CPU: this GPU, or `meta`."""
+    """A device other than the CPU: this machine's GPU, or `meta`."""
     return device if device.type != "cpu" else torch.device("meta")
 
 
@@ -25,9 +25,9 @@ def _other(device: torch.device) -> torch.device:
     "F15",
     title="Mixed devices raise; nothing is copied silently",
     expected="holds if",
-    says="An operation on tensors of two devices raises, and copies nothing behind one's back.",
-    condition="if numbers (tensors without dimensions) and tensors used as an index are set aside, "
-    "which are copied without a word",
+    says="An operation on tensors on two devices raises, and does not copy anything silently.",
+    condition="if one excepts numbers (tensors without dimensions) and tensors used as an index, "
+    "which are copied silently",
     gpu=True,
 )
 def mixed_devices_raise(device: torch.device) -> Measured:
@@ -42,7 +42,7 @@ def mixed_devices_raise(device: torch.device) -> Measured:
         "sum with a number": error_of(torch.add, there, torch.tensor(1.0)),
         "index on the CPU": error_of(lambda: there[targets]),
     }
-    if other.type != "meta":  # which does not check where these operands are
+    if other.type != "meta":  # which does not check the device of these operands
         conv = nn.Conv2d(1, 2, 3, device=other)
         errors["Conv2d"] = error_of(conv, torch.randn(1, 1, 4, 4))
         errors["matrix product"] = error_of(torch.mm, there, logits.T)
@@ -56,7 +56,8 @@ def mixed_devices_raise(device: torch.device) -> Measured:
         evidence,
         {name: bool(error) for name, error in errors.items()},
         criterion="the operation raises",
-        note="Without a GPU the meta device stands in: no numbers, and the same checks here.",
+        note="Without a GPU the meta device stands in: it holds no numbers, but makes the same "
+        "checks here.",
     )
 
 
@@ -69,7 +70,8 @@ def _optimizer_holds(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     "F16",
     title="Converting the dtype leaves the optimizer with dead tensors",
     expected="does not hold",
-    says="After .half() the optimizer built before updates tensors that left the model.",
+    says="After .half(), an optimizer built before it updates tensors that no longer belong to the "
+    "model.",
 )
 def dtype_after_optimizer() -> Measured:
     lost, moved = {}, {}
@@ -101,7 +103,7 @@ def dtype_after_optimizer() -> Measured:
 
 @claim(
     "F17",
-    title="The model must move before the optimizer is built",
+    title="The model must be moved before the optimizer is built",
     expected="holds if",
     says="Build the optimizer after moving the model, since it captures references to parameters.",
     condition="if Adam has already stepped and the dtype changes, or a layer is replaced; moving a "
@@ -130,7 +132,7 @@ def move_before_optimizer(device: torch.device) -> Measured:
     replaced = (flat(model[1]) - before).norm().item()
     evidence = {
         "tensors lost by moving, of 4": lost_by_moving,
-        "Adam that has stepped in float64, then .float(): raises": stepped or "nothing",
+        "Adam steps in float64, then .float(): raises": stepped or "nothing",
         "replaced layer moved by": replaced,
         "moved to": f"{device}, float64",
     }
@@ -168,7 +170,7 @@ def numpy_sharing() -> Measured:
     title="tensor.to() returns a new tensor",
     expected="holds if",
     says="tensor.to(...) returns a new tensor and leaves the old one where it is.",
-    condition="if something changes; otherwise it returns the very same object",
+    condition="if something changes; otherwise it returns the same object",
 )
 def to_returns_new() -> Measured:
     tensor = torch.ones(3)
@@ -190,9 +192,9 @@ def to_returns_new() -> Measured:
 
 @claim(
     "F121",
-    title="Targets left on the CPU train silently, ten times slower",
+    title="With targets left on the CPU, training runs silently, ten times slower",
     expected="does not hold",
-    says="With targets left on the CPU training runs on, silently and ten times slower.",
+    says="With targets left on the CPU, training silently continues, ten times slower.",
     gpu=True,
 )
 def targets_on_the_cpu(device: torch.device) -> Measured:
@@ -232,7 +234,7 @@ def targets_on_the_cpu(device: torch.device) -> Measured:
 def non_blocking_needs_pinning(device: torch.device) -> Measured:
     if device.type != "cuda":
         moved = torch.ones(3).to(device, non_blocking=True)
-        evidence = {"CUDA devices here": 0, "result is right": bool((moved == 1).all())}
+        evidence = {"CUDA devices here": 0, "result is correct": bool((moved == 1).all())}
         return needs_gpu("CUDA devices here", evidence)
     from course.data.stopwatch import seconds, waiter
 
@@ -240,7 +242,7 @@ def non_blocking_needs_pinning(device: torch.device) -> Measured:
     pinned = pageable.pin_memory()
 
     def returns_after(source: torch.Tensor) -> float:
-        """Time until the call gives control back, the copy maybe still under way."""
+        """Time until the call returns, while the copy may still be under way."""
         import time
 
         torch.cuda.synchronize()
@@ -258,14 +260,14 @@ def non_blocking_needs_pinning(device: torch.device) -> Measured:
         for name, source in (("pageable", pageable), ("pinned", pinned))
     }
     evidence = {
-        "pinned: share of the copy the call waits for": share["pinned"],
-        "pageable: share of the copy the call waits for": share["pageable"],
+        "pinned: share of the copy's time that the call waits": share["pinned"],
+        "pageable: share of the copy's time that the call waits": share["pageable"],
         "speed of the copy, pageable / pinned": interleaved(
             lambda: pageable.to(device), lambda: pinned.to(device), device=device
         ).as_list(),
     }
     return weigh(
-        "pinned: share of the copy the call waits for",
+        "pinned: share of the copy's time that the call waits",
         evidence,
         stated=share["pinned"] < 0.2 and share["pageable"] > 0.5,
     )

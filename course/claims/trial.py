@@ -1,4 +1,4 @@
-"""A claim, tried: what an experiment saw, the verdict it came to, and the circumstances."""
+"""The result of testing a claim: what was measured, the verdict, and the circumstances."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GPU_VERDICTS = Path(__file__).with_name("gpu_verdicts.json")
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What an experiment saw, and what it concludes from that."""
+    """What an experiment measured, and what it concludes."""
 
     verdict: Verdict
     deciding: str
@@ -28,9 +28,9 @@ class Measured:
     evidence: dict[str, Any]
     """Everything measured: numbers, booleans, short strings, lists of them."""
     note: str = ""
-    """What a reader must know besides, e.g. why nothing can decide it."""
+    """What else a reader must know, e.g. why the claim cannot be decided."""
     criterion: str = ""
-    """What must come out in a setting for the claim to hold there, written before the runs."""
+    """The result that a setting must show for the claim to hold there, written before the runs."""
     settings: dict[str, bool] = field(default_factory=dict)
     """Each setting in words, and whether the claim holds there; empty for facts of the API."""
 
@@ -46,13 +46,13 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One claim, tried: prints as text, renders in a notebook, goes to JSON."""
+    """The result for one claim: prints as text, renders in a notebook, exports to JSON."""
 
     entry: Entry
     says: str
     """What the lecture asserts, in one sentence."""
     condition: str
-    """Under which condition it holds; empty where it needs none or never holds."""
+    """The condition under which it holds; empty if it needs none or never holds."""
     expected: Verdict
     """The verdict on record for a machine without a GPU."""
     gpu: bool
@@ -65,7 +65,7 @@ class Trial:
 
     @property
     def verdict(self) -> Verdict:
-        """What was measured here."""
+        """The verdict measured here."""
         return self.measured.verdict
 
     @property
@@ -75,7 +75,7 @@ class Trial:
 
     @property
     def as_expected(self) -> bool:
-        """Same verdict as on record; where a GPU was needed and found, any decision."""
+        """Whether the verdict is as recorded; if a GPU was needed and used, any decision counts."""
         if self.expected == "needs GPU" and self.device != "cpu":
             recorded = recorded_gpu_verdicts().get("claims", {}).get(self.entry.id, {})
             return self.verdict == recorded.get("verdict", self.verdict) != "needs GPU"
@@ -106,7 +106,7 @@ class Trial:
 
     @property
     def on_record(self) -> dict[str, Any] | None:
-        """What a GPU machine found, with its `gpu`, where this one could not decide."""
+        """The record of a machine with a GPU (with its `gpu`), if this machine could not decide."""
         if self.verdict != "needs GPU":
             return None
         record = recorded_gpu_verdicts()
@@ -121,11 +121,11 @@ class Trial:
 
 
 def judge(*, stated: bool, conditioned: bool = False) -> Verdict:
-    """The verdict from two findings.
+    """The verdict that follows from two findings.
 
     Args:
-        stated: The assertion came out true as the lecture makes it, in every case tried.
-        conditioned: It came out true in the cases that meet its condition.
+        stated: The assertion is true as the lecture makes it, in every case tested.
+        conditioned: It is true in the cases that meet its condition.
 
     >>> judge(stated=False, conditioned=True)
     'holds if'
@@ -156,16 +156,17 @@ def weigh_settings(
     criterion: str,
     note: str = "",
 ) -> Measured:
-    """A `Measured` whose verdict is over settings: in all `holds`, in none `does not hold`.
+    """A `Measured` with a verdict over settings: `holds` in all, `does not hold` in none.
 
     Args:
         deciding: Key of the number in `evidence` that decides.
         evidence: Everything measured.
-        held: Settings (see `course.claims.settings`, or in words) and whether it holds there.
-        criterion: What must come out in a setting.
-        note: What a reader must know besides.
+        held: Settings (of `course.claims.settings`, or in words), and whether the claim holds in
+        each.
+        criterion: The result that a setting must show.
+        note: What else a reader must know.
     """
-    assert len(held) > 1, f"{deciding}: one setting decides nothing about training at large"
+    assert len(held) > 1, f"{deciding}: one setting decides nothing about training in general"
     return Measured(
         verdict=judge(stated=all(held.values()), conditioned=any(held.values())),
         deciding=deciding,
@@ -183,18 +184,18 @@ def needs_gpu(deciding: str, evidence: dict[str, Any], note: str = "") -> Measur
 
 
 def _evidence(evidence: dict[str, Any]) -> dict[str, Any]:
-    """Plain values; inf and nan stay numbers, since they may be what was found."""
+    """Plain values; inf and nan stay numbers, because they may be the finding."""
     return json_ready(evidence, non_finite=float)
 
 
 def recorded_gpu_verdicts(path: Path | None = None) -> dict[str, Any]:
-    """The GPU verdicts on record; empty where none were recorded."""
+    """The GPU verdicts on record; empty if none were recorded."""
     file = Path(path or GPU_VERDICTS)
     return json.loads(file.read_text("utf-8")) if file.exists() else {}
 
 
 def versions(device: Any) -> dict[str, str]:
-    """Of torch, NumPy and Python, and the GPU's name where one computes."""
+    """Versions of torch, NumPy and Python, and the GPU's name if it is used."""
     import numpy
     import torch
 

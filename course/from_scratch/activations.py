@@ -1,7 +1,7 @@
-"""Activations and what flows back through them, in NumPy.
+"""Activations and their backward passes, in NumPy.
 
-Every function takes arrays of floats of any shape and returns a new array. A `*_backward` takes
-the loss's gradient with respect to the output and gives that with respect to the input.
+Every function takes arrays of floats of any shape and returns a new array. A `*_backward` takes the
+loss's gradient with respect to the output and returns that with respect to the input.
 
 Source: ledger X47, X49, X59, N36.
 """
@@ -32,25 +32,25 @@ def sigmoid(x: ArrayLike) -> Array:
 
 
 def sigmoid_backward(x: ArrayLike, grad_output: ArrayLike) -> Array:
-    """s · (1 - s) times what arrives; at most a quarter of it."""
+    """s · (1 - s) times the arriving gradient; at most a quarter of it."""
     s = sigmoid(x)
     return np.asarray(grad_output) * s * (1.0 - s)
 
 
 def tanh_backward(x: ArrayLike, grad_output: ArrayLike) -> Array:
-    """(1 - tanh²) times what arrives."""
+    """(1 - tanh²) times the arriving gradient."""
     return np.asarray(grad_output) * (1.0 - np.tanh(x) ** 2)
 
 
 def logsumexp(x: ArrayLike, axis: int = -1) -> Array:
-    """log Σ exp(x) along an axis. The largest is taken out first, so that no exp overflows.
+    """log Σ exp(x) along an axis. The largest x is subtracted first, so that no exp overflows.
 
     >>> round(float(logsumexp([1000.0, 1001.0, 1002.0])), 4)  # N36
     1002.4076
     """
     x = np.asarray(x, dtype=float)
     largest = x.max(axis=axis, keepdims=True)
-    finite = np.where(np.isfinite(largest), largest, 0.0)  # a row of -inf alone stays -inf
+    finite = np.where(np.isfinite(largest), largest, 0.0)  # a row of only -inf stays -inf
     with np.errstate(divide="ignore"):
         total = np.log(np.exp(x - finite).sum(axis=axis, keepdims=True)) + finite
     return total.squeeze(axis)
@@ -62,11 +62,11 @@ def log_softmax(x: ArrayLike, axis: int = -1) -> Array:
 
 
 def softmax(x: ArrayLike, axis: int = -1) -> Array:
-    """Positive numbers that add up to 1 along an axis, in the ratio exp(x)."""
+    """Positive numbers in proportion to exp(x) that add up to 1 along an axis."""
     return np.exp(log_softmax(x, axis))
 
 
 def softmax_backward(x: ArrayLike, grad_output: ArrayLike, axis: int = -1) -> Array:
-    """p · (g - Σ p·g): what all classes share cancels out."""
+    """p · (g - Σ p·g): the part that all classes share cancels out."""
     p, g = softmax(x, axis), np.asarray(grad_output)
     return p * (g - (p * g).sum(axis=axis, keepdims=True))

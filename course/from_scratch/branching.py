@@ -1,4 +1,4 @@
-"""A loss that branches on its input: the graph is that of the branch that ran.
+"""A loss that branches on its input: the graph holds only the branch that ran.
 
 Source: engineering module, §2; ledger C38.
 """
@@ -9,10 +9,10 @@ from torch import Tensor
 
 
 def branching_loss(inputs: Tensor) -> Tensor:
-    """The mean of the squares where the mean is positive, else the mean of the sizes.
+    """The mean of the squares if the mean is positive, else the mean of the absolute values.
 
     At (1, 2) the gradient is (1, 2), at (−1, −2) it is (−0.5, −0.5): the branch that was not taken
-    left nothing on the tape, and the condition itself has no gradient.
+    leaves nothing on the tape, and the condition itself has no gradient.
 
     Args:
         inputs: (N,), float.

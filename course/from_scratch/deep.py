@@ -1,4 +1,4 @@
-"""A deep network of equal layers, plain or residual, with or without a norm: for trying depth out.
+"""A deep network of equal layers, plain or residual, with or without a norm, to study depth.
 
 Source: He et al. 2015, "Deep residual learning for image recognition"; ledger B20.
 """
@@ -12,7 +12,7 @@ NORMS = {"none": nn.Identity, "batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
 
 
 class Layer(nn.Module):
-    """Linear, norm, activation; as a residual block, that is added to what came in."""
+    """Linear, norm, activation; in a residual block, the result is added to the input."""
 
     def __init__(self, width: int, activation: str, norm: str, residual: bool) -> None:
         super().__init__()
@@ -30,8 +30,8 @@ class DeepNet(nn.Sequential):
     Args:
         inputs: Numbers per example.
         classes: Logits per example.
-        width: Units of every layer between.
-        depth: Number of those layers.
+        width: Units of every hidden layer.
+        depth: Number of hidden layers.
         activation: A key of `ACTIVATIONS`.
         norm: A key of `NORMS`, between the linear map and the activation.
         residual: Whether each layer is added to its input.

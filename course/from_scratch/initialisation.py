@@ -1,7 +1,8 @@
-"""How large weights begin, so that a signal neither dies nor explodes on its way through depth.
+"""How large initial weights are, so that a signal neither dies nor explodes in a deep network.
 
 A layer with weights of variance v and n inputs multiplies the mean square of a signal by n·v. ReLU
-halves it. He makes the product 1 behind a ReLU, Xavier forward and backward on average.
+halves it. He initialisation makes the product 1 after a ReLU; Xavier makes it 1 on average over
+forward and backward.
 
 Source: He et al. 2015; Glorot and Bengio 2010.
 """
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 GAIN = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2)}
-"""What the standard deviation is multiplied by to make up for the activation."""
+"""The factor of the standard deviation that compensates for the activation."""
 
 
 def fans(weight: Tensor) -> tuple[int, int]:
@@ -39,23 +40,23 @@ def xavier_std(weight: Tensor, activation: str = "linear") -> float:
 
 
 def he_normal_(weight: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Fill with normal numbers of He's standard deviation, in place."""
+    """Fill in place with normal random numbers with He's standard deviation."""
     with torch.no_grad():
         return weight.normal_(0, he_std(weight), generator=generator)
 
 
 def xavier_normal_(weight: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Fill with normal numbers of Xavier's standard deviation, in place."""
+    """Fill in place with normal random numbers with Xavier's standard deviation."""
     with torch.no_grad():
         return weight.normal_(0, xavier_std(weight), generator=generator)
 
 
 def initialise_(model: nn.Module, activation: str = "relu") -> nn.Module:
-    """Draw the weights of every Linear and Conv2d in place as He does, and set their biases to 0.
+    """Initialise every Linear and Conv2d in place with He's weights and with biases of 0.
 
     Args:
-        model: Layers at any depth; other modules, e.g. a BatchNorm, stay as they are.
-        activation: What follows the layers: a key of `GAIN`.
+        model: Layers at any depth; other modules, e.g. a BatchNorm, are left unchanged.
+        activation: The activation that follows the layers: a key of `GAIN`.
 
     Returns:
         The same model, with the same parameters in it, so that an optimizer keeps them.
@@ -72,12 +73,12 @@ def initialise_(model: nn.Module, activation: str = "relu") -> nn.Module:
 def mean_square_after(
     depth: int, fan_in: int, variance: float, *, activation: str = "linear", residual: bool = False
 ) -> float:
-    """What becomes of a mean square of 1 in `depth` layers, by the rule above, for wide layers.
+    """The mean square of a signal after `depth` wide layers, starting from 1, by the rule above.
 
     Args:
         depth: Number of layers.
         fan_in: Inputs of a unit.
-        variance: Of the weights, whose mean is 0.
+        variance: Variance of the weights, whose mean is 0.
         activation: `relu` halves the mean square after each layer, `linear` leaves it.
         residual: Whether each layer's result is added to its input, of which it is independent.
 
@@ -88,8 +89,8 @@ def mean_square_after(
         raise ValueError(f"activation = {activation!r}: expected linear or relu.")
     if residual and activation == "relu":
         raise ValueError(
-            "residual=True with relu: what a relu gives has a mean, so mean squares do not add up. "
-            "Use linear: a block that ends in its weights."
+            "residual=True with relu: the output of a relu has a nonzero mean, so mean squares do "
+            "not add up. Use linear: a block that ends in its weights."
         )
     layer = fan_in * variance / (2 if activation == "relu" else 1)
     return (layer + residual) ** depth

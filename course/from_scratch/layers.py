@@ -1,4 +1,4 @@
-"""Layers, forward and backward, in NumPy; and a Linear of torch that registers what it owns.
+"""Layers, forward and backward, in NumPy; and a Linear for torch that registers its parameters.
 
 Source: ledger X48, N12, N16, N39, N40.
 """
@@ -17,7 +17,7 @@ from course.from_scratch.activations import Array
 
 
 def linear(x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None) -> Array:
-    """x Wᵀ + b: inputs [N, in], weight [out, in] as torch keeps it, bias [out]."""
+    """x Wᵀ + b: inputs [N, in], weight [out, in] as in torch, bias [out]."""
     out = np.asarray(x) @ np.asarray(weight).T
     return out if bias is None else out + np.asarray(bias)
 
@@ -25,18 +25,18 @@ def linear(x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None) -> Ar
 def linear_backward(
     x: ArrayLike, weight: ArrayLike, grad_output: ArrayLike
 ) -> tuple[Array, Array, Array]:
-    """Gradients of input [N, in], weight [out, in] and bias [out], from that of the output."""
+    """Gradients of input [N, in], weight [out, in] and bias [out], from the output's gradient."""
     x, weight, g = np.asarray(x), np.asarray(weight), np.asarray(grad_output)
     return g @ weight, g.T @ x, g.sum(axis=0)
 
 
 class Linear(nn.Module):
-    """y = x Wᵀ + b with a registered weight and bias, drawn as `torch.nn.Linear` draws them.
+    """y = x Wᵀ + b with a registered weight and bias, initialised as in `torch.nn.Linear`.
 
     Args:
         in_features: Columns of the input.
         out_features: Columns of the output.
-        bias: Whether there is one.
+        bias: Whether there is a bias.
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
@@ -57,13 +57,13 @@ class Linear(nn.Module):
 
 
 def dropout(x: ArrayLike, keep: ArrayLike, p: float, *, training: bool = True) -> Array:
-    """Zero where `keep` is False, and scale what is kept by 1 / (1 - p), so that the mean stays.
+    """Zero where `keep` is False; scale the rest by 1 / (1 - p), so that the mean is preserved.
 
     Args:
         x: Activations.
         keep: Booleans of the same shape, each True with probability 1 - p.
         p: Probability of being dropped, from 0 up to, not including, 1.
-        training: In eval mode dropout changes nothing.
+        training: False: dropout changes nothing.
     """
     if not 0 <= p < 1:
         raise ValueError(f"p = {p}: expected a probability from 0 up to, not including, 1.")
@@ -94,7 +94,7 @@ class BatchNorm:
         """Normalised x [N, num_features].
 
         Raises:
-            ValueError: One row alone in training: it has no variance.
+            ValueError: The batch has only one row in training, so it has no variance.
         """
         x = np.asarray(x, dtype=float)
         if not self.training:
@@ -111,7 +111,7 @@ class BatchNorm:
 
 
 def layer_norm(x: ArrayLike, eps: float = 1e-5) -> Array:
-    """Normalise each row by its own mean and variance: the same in training and evaluation."""
+    """Normalise each row by its own mean and variance, in training and in evaluation alike."""
     x = np.asarray(x, dtype=float)
     mean, var = x.mean(axis=-1, keepdims=True), x.var(axis=-1, keepdims=True)
     return (x - mean) / np.sqrt(var + eps)
@@ -122,7 +122,7 @@ def group_norm(x: ArrayLike, groups: int, eps: float = 1e-5) -> Array:
 
     Args:
         x: [N, C, ...]; C is a multiple of `groups`.
-        groups: 1 joins all channels, C keeps each apart.
+        groups: 1 puts all channels into one group, C makes each its own group.
         eps: Added to the variance under the root.
     """
     x = np.asarray(x, dtype=float)

@@ -1,7 +1,7 @@
-"""FP16's loss scaling, written out: scale up before backward, down before the step, skip overflow.
+"""FP16's loss scaling, written out: scale up before backward, down before the step, skip overflows.
 
-    scaler.scaled(loss).backward()      # gradients `scale` times as long: none underflows
-    scaler.unscale(optimizer)           # true length again: clipping may look at them
+    scaler.scaled(loss).backward()      # gradients `scale` times as large: none underflows
+    scaler.unscale(optimizer)           # true size again: now they can be clipped
     scaler.step(optimizer)              # only if every gradient was finite
     scaler.update()                     # shrink after an overflow, grow after many good updates
 
@@ -18,13 +18,14 @@ from torch.optim import Optimizer
 
 
 class LossScaler:
-    """A loss scale that finds its own size.
+    """A loss scale that adapts itself.
 
     Args:
         scale: The first scale.
         growth: The scale is multiplied by this after `interval` good updates in a row.
-        backoff: And by this after an update whose gradients were not all finite.
-        interval: Good updates in a row for a growth.
+        backoff: The scale is multiplied by this after an update whose gradients were not all
+        finite.
+        interval: Good updates in a row before the scale grows.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class LossScaler:
         """Whether all gradients of this update are finite; None before they are unscaled."""
 
     def scaled(self, loss: Tensor) -> Tensor:
-        """The loss times the scale, with its graph; a 16-bit loss becomes float32 first."""
+        """The loss times the scale, with its graph; a 16-bit loss is first converted to float32."""
         return (loss.float() if loss.dtype.itemsize < 4 else loss) * self.scale
 
     @torch.no_grad()
@@ -49,7 +50,7 @@ class LossScaler:
         """Divide every gradient of the optimizer by the scale; note whether all are finite.
 
         Raises:
-            RuntimeError: This update's gradients are unscaled already.
+            RuntimeError: The gradients of this update are already unscaled.
         """
         if self.finite is not None:
             raise RuntimeError("unscale() was called twice since the last update().")
@@ -60,7 +61,7 @@ class LossScaler:
         self.finite = all(bool(grad.isfinite().all()) for grad in grads)
 
     def step(self, optimizer: Optimizer) -> bool:
-        """Step unless a gradient was inf or nan, unscaling first if nobody has; True if it did."""
+        """Unscale if not done yet, and step unless a gradient is inf or nan; True if it stepped."""
         if self.finite is None:
             self.unscale(optimizer)
         if self.finite:
@@ -68,7 +69,7 @@ class LossScaler:
         return bool(self.finite)
 
     def update(self) -> None:
-        """Choose the next update's scale."""
+        """Choose the scale of the next update."""
         self.good = self.good + 1 if self.finite else 0
         if not self.finite:
             self.scale *= self.backoff

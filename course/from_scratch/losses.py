@@ -1,6 +1,6 @@
 """Losses and their gradients with respect to the logits, in NumPy.
 
-All of them average over what they count, as torch does with `reduction="mean"`.
+All of them return a mean, as torch does with `reduction="mean"`.
 
 Source: ledger X50, N36, N37.
 """
@@ -25,13 +25,13 @@ def cross_entropy(
 
     Args:
         logits: Unnormalised scores.
-        targets: Class indices; entries equal to `ignore_index` count nothing.
+        targets: Class indices; entries equal to `ignore_index` do not count.
         label_smoothing: Share of the target that is spread evenly over all C classes.
         class_weights: [C]; the mean is then over the targets' weights.
-        ignore_index: As torch's, -100 by default.
+        ignore_index: As in torch, -100 by default.
 
     Returns:
-        The mean; nan where every target is ignored, as torch's.
+        The mean; nan if every target is ignored, as in torch.
 
     >>> round(cross_entropy([[2.0, 1.0, 0.1]], [0]), 6)  # N37
     0.41703
@@ -52,7 +52,7 @@ def cross_entropy_backward(
     """The gradient [N, C] of `cross_entropy`: (softmax - target) / N in the plain case."""
     log_p = log_softmax(logits)
     target, weights, each = _targets(log_p, targets, label_smoothing, class_weights, ignore_index)
-    wanted = target * each  # what each class of each example pulls with
+    wanted = target * each  # the weight of each class in each example
     grad = np.exp(log_p) * wanted.sum(axis=1, keepdims=True) - wanted
     return grad / weights.sum()
 
@@ -88,7 +88,7 @@ def _check(targets: np.ndarray, num_classes: int) -> None:
 def bce_with_logits(logits: ArrayLike, targets: ArrayLike) -> float:
     """Mean binary cross-entropy of logits and targets in [0, 1], equal shapes.
 
-    max(z, 0) - z·t + log(1 + exp(-|z|)): the sigmoid is never formed, so nothing overflows.
+    max(z, 0) - z·t + log(1 + exp(-|z|)): the sigmoid is never computed, so nothing overflows.
     """
     z, t = np.asarray(logits, dtype=float), np.asarray(targets, dtype=float)
     if z.shape != t.shape:

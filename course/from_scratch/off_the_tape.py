@@ -1,8 +1,8 @@
-"""Two ways off the tape, and the network that needs both: a target that follows slowly.
+"""Two ways off the tape, and a network that needs both: a target network that follows slowly.
 
-`torch.no_grad()` records nothing of what is computed in it; `detach()` gives a tensor of an
-ordinary computation that leads back to nothing. The numbers are computed either way. A detached
-tensor shares its memory with the one it came from: writing into one writes into the other.
+`torch.no_grad()` does not record what is computed inside it; `detach()` returns the result of an
+ordinary computation without its history. The numbers are computed either way. A detached tensor
+shares its memory with the original: writing into one writes into the other.
 
 Source: Lecture 3, "Two safety habits"; ledger C27.
 """
@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 @torch.no_grad()
 def follow(target: nn.Module, online: nn.Module, rate: float) -> None:
-    """Move a target network a little towards the one that is trained; buffers are copied.
+    """Move a target network a little towards the trained one; buffers are copied.
 
     Args:
         target: Changed in place, `target += rate · (online − target)`.
-        online: Of the same architecture.
+        online: The trained network, with the same architecture.
         rate: In [0, 1]; 1 copies.
 
     Raises:
@@ -30,7 +30,10 @@ def follow(target: nn.Module, online: nn.Module, rate: float) -> None:
     shapes = [{n: tuple(t.shape) for n, t in m.state_dict().items()} for m in (target, online)]
     if shapes[0] != shapes[1]:
         other = sorted({n for n, _ in shapes[0].items() ^ shapes[1].items()})
-        raise ValueError(f"target and online differ in {', '.join(other)}. Build both alike.")
+        raise ValueError(
+            f"target and online differ in {', '.join(other)}. Build both with the "
+            "same architecture."
+        )
     for own, new in zip(target.parameters(), online.parameters(), strict=True):
         own.lerp_(new, rate)
     for own, new in zip(target.buffers(), online.buffers(), strict=True):
@@ -38,19 +41,19 @@ def follow(target: nn.Module, online: nn.Module, rate: float) -> None:
 
 
 def bootstrapped(rewards: Tensor, next_values: Tensor, discount: float) -> Tensor:
-    """What a value should become: reward plus discounted value of what follows, off the tape.
+    """The target of a value, off the tape: the reward plus the discounted value of the next state.
 
     Args:
         rewards: (N,), float.
-        next_values: (N,), as a network gave them, on the tape or not.
+        next_values: (N,), a network's output, on the tape or not.
         discount: In [0, 1].
 
     Returns:
-        (N,); its gradient reaches no network, so a loss against it moves the prediction alone.
+        (N,); no gradient flows through it, so a loss against it moves only the prediction.
     """
     return rewards + discount * next_values.detach()
 
 
 def share_memory(first: Tensor, second: Tensor) -> bool:
-    """Whether two tensors read the same storage, e.g. one and what `detach()` gives of it."""
+    """Whether two tensors share their storage, e.g. a tensor and its `detach()`."""
     return first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()

@@ -1,9 +1,9 @@
-"""Optimizers as one step each: parameter, gradient and state in, parameter and state out.
+"""Optimizers, one step at a time: parameter, gradient and state in, parameter and state out.
 
     theta, state = adam_step(theta, grad, state, lr=0.1)     # state is {} before the first step
 
-Works on floats, NumPy arrays and torch tensors alike: only arithmetic is used. Nothing is changed
-in place.
+They work on floats, NumPy arrays and torch tensors alike, since they use only arithmetic. Nothing
+is changed in place.
 
 Source: ledger X52-X54, X62, N30-N33.
 """
@@ -28,8 +28,9 @@ def sgd_step(
 ) -> tuple[Value, State]:
     """One step of SGD as torch defines it: v ← μ·v + g, θ ← θ - lr·v.
 
-    The learning rate multiplies the velocity, not the gradient, so changing it acts at once. With
-    Nesterov the step is g + μ·v, a look ahead along the velocity. The first v is g itself.
+    The learning rate multiplies the velocity, not the gradient, so a change takes effect at once.
+    With Nesterov the step is g + μ·v, which looks ahead along the velocity. The first v is g
+    itself.
     """
     if nesterov and not momentum:
         raise ValueError("nesterov looks ahead along the velocity: give a momentum, e.g. 0.9.")
@@ -70,7 +71,7 @@ def adamw_step(
     eps: float = 1e-8,
     weight_decay: float = 1e-2,
 ) -> tuple[Value, State]:
-    """One step of AdamW: the weights shrink by lr·decay, apart from the normalised gradient."""
+    """One step of AdamW: the weights shrink by a share of lr·decay, apart from the gradient."""
     return _adam(theta * (1 - lr * weight_decay), grad, state, lr, betas, eps)
 
 

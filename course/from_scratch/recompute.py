@@ -1,4 +1,4 @@
-"""Activation checkpointing, written out: keep a block's inputs, compute the rest again in backward.
+"""Activation checkpointing, written out: keep a block's inputs, recompute the rest in backward.
 
 A forward pass keeps every activation that backward needs. Here only the inputs of a block are
 kept: the block runs without a graph, and backward runs it once more, with one. That costs a second
@@ -17,27 +17,27 @@ from torch import Tensor, nn
 
 
 def recomputed(block: nn.Module, inputs: Tensor) -> Tensor:
-    """What `block(inputs)` gives, with the same gradients, keeping the inputs alone.
+    """The same as `block(inputs)`, with the same gradients, but keeping only the inputs.
 
-    Dropout inside the block draws the same mask both times, and backward leaves the state of the
-    random numbers as it was. A BatchNorm counts the batch twice: its buffers see both passes.
+    Dropout inside the block draws the same mask both times, and backward restores the state of the
+    random number generator. A BatchNorm counts the batch twice: its buffers see both passes.
 
     Args:
-        block: Any module of one tensor; it must answer the second time as it did the first.
-        inputs: On the CPU, where the random numbers are put back; with or without a gradient.
+        block: Any module that takes one tensor; it must return the same result both times.
+        inputs: On the CPU, whose random number generator is restored; with or without a gradient.
     """
     parameters = [p for p in block.parameters() if p.requires_grad]
     return _Recomputed.apply(block, inputs, *parameters)
 
 
 class _Recomputed(torch.autograd.Function):
-    """The parameters are arguments, or a block whose inputs need no gradient would get none."""
+    """Parameters are arguments; otherwise they would get no gradient if the inputs need none."""
 
     @staticmethod
     def forward(ctx: Any, block: nn.Module, inputs: Tensor, *parameters: Tensor) -> Tensor:
         ctx.block, ctx.random = block, torch.get_rng_state()
         ctx.save_for_backward(inputs, *parameters)
-        return block(inputs)  # within forward() there is no graph
+        return block(inputs)  # inside forward() there is no graph
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

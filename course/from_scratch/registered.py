@@ -1,4 +1,4 @@
-"""Modules that register what they hold, and the way from images to rows.
+"""Modules that register what they hold, and how images become rows.
 
     model = Registered(in_features=784, hidden=(128, 64), classes=10)
     model(torch.rand(32, 1, 28, 28)).shape      # (32, 10)
@@ -17,17 +17,17 @@ from torch import Tensor, nn
 
 
 class Registered(nn.Module):
-    """An MLP with a stack of any depth, a learned temperature, and the inputs' statistics.
+    """An MLP of any depth, with a learned temperature and the inputs' statistics.
 
-    Each is kept where training, `.to()` and `state_dict()` find it: layers in an `nn.ModuleList`,
+    Each is stored where training, `.to()` and `state_dict()` find it: layers in an `nn.ModuleList`,
     the temperature as an `nn.Parameter`, mean and deviation as buffers.
 
     Args:
         in_features: Numbers per example, after flattening.
         hidden: Widths of the hidden layers; none: a linear model.
         classes: Outputs.
-        mean: Of the inputs, subtracted.
-        std: Of the inputs, divided by.
+        mean: Mean of the inputs, which is subtracted.
+        std: Standard deviation of the inputs, by which they are divided.
 
     Raises:
         ValueError: A width is not positive, or `std` is not.
@@ -55,9 +55,9 @@ class Registered(nn.Module):
         self.register_buffer("std", torch.tensor(float(std)))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Scores of shape (N, classes) of inputs of shape (N, ...), in any memory order.
+        """Scores of shape (N, classes) for inputs of shape (N, ...), in any memory order.
 
-        `flatten(1)` copies where it must; `view` fails on an input that was permuted.
+        `flatten(1)` copies if it must; `view` fails on a permuted input.
         """
         rows = ((inputs - self.mean) / self.std).flatten(1)
         for layer in self.layers[:-1]:

@@ -1,4 +1,4 @@
-"""Reverse-mode autograd for single numbers: the tape that torch keeps, small enough to read.
+"""Reverse-mode autograd for single numbers: a tape like torch's, small enough to read.
 
     >>> w, x, b = Value(3.0), Value(2.0), Value(1.0)
     >>> h = w * x + b
@@ -16,12 +16,12 @@ from __future__ import annotations
 
 
 class Value:
-    """A number that remembers what it was made from, and the slope towards each of them.
+    """A number that remembers what it was made from, and its slope with respect to each of these.
 
     Attributes:
         data: The number.
-        grad: The sum of what every `backward()` so far has brought here; 0.0 at first. Only leaves,
-            made by `Value(data)`, keep one, as in torch.
+        grad: The sum of the gradients from all calls of `backward()` so far; 0.0 at first. Only
+        leaves, made by `Value(data)`, keep one, as in torch.
     """
 
     def __init__(self, data: float, made_from: tuple[tuple[Value, float], ...] = ()) -> None:
@@ -39,13 +39,13 @@ class Value:
         return Value(max(self.data, 0.0), ((self, float(self.data > 0)),))
 
     def backward(self) -> None:
-        """Add to every leaf's `grad` by how much this value grows per unit of the leaf.
+        """Add the slope of this value with respect to each leaf to the leaf's `grad`.
 
-        The slopes of this pass are kept apart from `grad`: what an earlier pass has left must not
-        be sent down a second time.
+        The slopes of this pass are kept separate from `grad`: what an earlier pass left there must
+        not be passed on a second time.
         """
         slopes = {id(self): 1.0}
-        for value in reversed(self._in_order()):  # whole before it is passed on
+        for value in reversed(self._in_order()):  # complete before it is passed on
             slope = slopes[id(value)]
             if not value.made_from:
                 value.grad += slope
@@ -53,7 +53,7 @@ class Value:
                 slopes[id(source)] = slopes.get(id(source), 0.0) + slope * local
 
     def _in_order(self) -> list[Value]:
-        """All values that this one was made from, each after its own; itself last."""
+        """All values that this one was made from, each after its own sources; itself last."""
         order: list[Value] = []
         seen: set[int] = set()
         waiting = [(self, False)]

@@ -1,4 +1,4 @@
-"""BatchNorm and dropout in torch, written out: what they do in train mode, and what in eval mode.
+"""BatchNorm and dropout in torch, written out: what they do in train mode and in eval mode.
 
 Source: Training-loop chapter, c4; Ioffe and Szegedy 2015; Srivastava et al. 2014; ledger N12, N39.
 """
@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """Zero each entry with probability p and scale the others by 1 / (1 - p); in eval mode x.
+    """Zero each entry with probability p and scale the others by 1 / (1 - p); in eval mode, return
+    x.
 
     Args:
         x: Activations of any shape, floating point; not changed.
@@ -21,7 +22,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
         raise ValueError(f"p = {p}: expected a probability from 0 to 1.")
     if not training:
         return x
-    dropped = torch.rand(x.shape, device=x.device) < p  # always where p is 1: rand stays below
+    dropped = torch.rand(x.shape, device=x.device) < p  # always if p is 1, since rand stays below
     return x.masked_fill(dropped, 0.0) / (1 - p if p < 1 else 1)
 
 
@@ -49,10 +50,10 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[N, C] or [N, C, ...], of the same shape and dtype.
+        """Normalised x, [N, C] or [N, C, ...], in the same shape and dtype.
 
         Raises:
-            ValueError: In train mode, a single number per channel: it has no variance.
+            ValueError: In train mode, a channel has only a single number, which has no variance.
         """
         shape = (1, -1) + (1,) * (x.dim() - 2)
         mean, var = self.running_mean, self.running_var
@@ -62,7 +63,7 @@ class BatchNorm(nn.Module):
         return normal * self.weight.view(shape) + self.bias.view(shape)
 
     def _of_the_batch(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of each channel; moves the running ones towards them."""
+        """Mean and variance of each channel; the running ones are moved towards them."""
         others = [dim for dim in range(x.dim()) if dim != 1]
         count = x.numel() // x.shape[1]
         if count < 2:

@@ -1,4 +1,4 @@
-"""Every id of the sources: one line, where the sources have it, and where it lives here."""
+"""Every id of the sources: what it is, where the sources have it, and where it is found here."""
 
 from course.ledger.homes import Home, homes, missing
 from course.ledger.rows import SERIES, Row, find_row, rows, same_place, with_sources

@@ -1,14 +1,15 @@
-"""Where each id of the ledger lives: found in what registers it, so that nothing is typed twice.
+"""Where each id of the ledger is covered: read from what registers it, so nothing is typed twice.
 
-An id has a home where something computes it, tries it, shows it or asks for it:
+An id has a home wherever something computes it, tests it, shows it or asks for it:
 
 - worked numbers and claims by the id they register, contradictions by their row;
-- exhibits of the museum by the name of their file (`b08_double_softmax.py`);
-- exercises and widgets by the `ledger=(...)` that they are made with;
-- code, figures and widgets of `course/` whose docstring says so (`Source: ...; ledger C07, N51`);
-- notebooks by the ids that they name.
+- museum exhibits by the name of their file (`b08_double_softmax.py`);
+- exercises and widgets by their `ledger=(...)` argument;
+- code, figures and widgets of `course/` whose docstring cites the id (`Source: ...; ledger C07,
+N51`);
+- notebooks by the ids that they mention.
 
-All of it is read from source text, nothing is imported: the answer comes before torch could load.
+All of this is read from source text, without imports: it takes less time than importing torch.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ CITED = re.compile(r"\bledger\s+((?:[A-Z]\d{2,3}(?:-[A-Z]?\d{2,3})?(?:,\s*)?)+)"
 
 @dataclass(frozen=True, kw_only=True)
 class Home:
-    """One place where an id lives."""
+    """One place where an id is covered."""
 
     kind: str
     """`worked number`, `claim`, `exhibit`, `exercise`, `figure`, `widget`, `code`, ..."""
     name: str
-    """What to type to see it, or what it is called."""
+    """The command that shows it, or its name."""
     path: str
     """Its file, from the root of the repository."""
 
@@ -50,7 +51,7 @@ class Home:
 
 
 def module_at(path: str) -> str:
-    """The dotted name of a file of ours, given from the root of the repository.
+    """The dotted name of one of our files, given by its path from the root of the repository.
 
     >>> module_at("course/engine/step.py"), module_at("course/engine/__init__.py")
     ('course.engine.step', 'course.engine')
@@ -60,7 +61,7 @@ def module_at(path: str) -> str:
 
 @lru_cache
 def homes() -> Mapping[str, tuple[Home, ...]]:
-    """The homes of each id, in the order of the ledger; none for an id that is still missing."""
+    """The homes of each id, in the order of the ledger; empty for an id that is still missing."""
     found: dict[str, list[Home]] = defaultdict(list)
     for find in (_registered, _contradictions, _exhibits, _named_in_calls, _docstrings, _notebooks):
         for id_, home in find():
@@ -101,7 +102,7 @@ def _exhibits() -> Iterator[tuple[str, Home]]:
 
 
 def _named_in_calls() -> Iterator[tuple[str, Home]]:
-    """Exercises of the bank, where it is installed with the course, and widgets: `ledger=(...)`."""
+    """Exercises of the bank, if it is installed with the course, and widgets: `ledger=(...)`."""
     for kind, folder in (("exercise", ROOT / "autograde" / "bank"), ("widget", COURSE / "widgets")):
         for path in sorted(folder.rglob("*.py")):
             text = path.read_text("utf-8")
@@ -116,7 +117,7 @@ def _named_in_calls() -> Iterator[tuple[str, Home]]:
 
 
 _ROOMS = {"plots": "figure", "widgets": "widget"}
-"""Kinds of the rooms whose docstrings name more than code."""
+"""Kinds of home in packages whose docstrings describe more than code."""
 
 
 def _docstrings() -> Iterator[tuple[str, Home]]:
@@ -150,7 +151,7 @@ def cited(docstring: str) -> list[str]:
 
 
 def named(text: str) -> list[str]:
-    """All ids that a text names, ranges written out.
+    """All ids that a text mentions, ranges written out.
 
     >>> named("compare N09 with F27-F28")
     ['N09', 'F27', 'F28']

@@ -31,7 +31,7 @@ SERIES = {
     "B": "bugs",
     "T": "tables",
 }
-"""What the letter of an id says."""
+"""The meaning of each letter."""
 TEXTS = {
     "lecture": "Lecture 3",
     "module": "engineering module",
@@ -48,7 +48,7 @@ class Row:
     id: str
     """Letter of the series and number, e.g. `N20`."""
     line: str
-    """What it is, in one line of our own words."""
+    """What it is, in one line, in our own words."""
     places: tuple[tuple[str, str], ...]
     """Each place as (source, where in it), e.g. `("chapter", "c3")`."""
 
@@ -64,7 +64,7 @@ def rows(path: Path = ROWS) -> Mapping[str, Row]:
     """All rows by id, in the order of the file.
 
     Raises:
-        ValueError: A line of the file is not a row, or an id stands there twice.
+        ValueError: A line of the file is not a row, or an id occurs twice.
     """
     found: dict[str, Row] = {}
     for number, text in enumerate(path.read_text("utf-8").splitlines(), start=1):
@@ -78,7 +78,7 @@ def rows(path: Path = ROWS) -> Mapping[str, Row]:
                 "N20 | chapter c3; module §2 | A gradient scaled back to norm 1."
             ) from fault
         if row.id in found:
-            raise ValueError(f"{path.name}, line {number}: {row.id} is there twice; keep one.")
+            raise ValueError(f"{path.name}, line {number}: {row.id} occurs twice; keep one.")
         found[row.id] = row
     return MappingProxyType(found)
 
@@ -102,10 +102,10 @@ def place_of(text: str) -> tuple[str, str]:
 
 
 def find_row(wanted: str) -> Row:
-    """The row called `wanted`, forgiving case, dashes and zeros (`n-9` is `N09`).
+    """The row called `wanted`, whatever its case, dashes and zeros (`n-9` is `N09`).
 
     Raises:
-        UnknownIdError: No such id; the message names the nearest.
+        UnknownIdError: No such id; the message names the nearest ones.
     """
     by_key = {loose_key(id_): row for id_, row in rows().items()}
     if (row := by_key.get(loose_key(wanted))) is not None:
@@ -116,16 +116,16 @@ def find_row(wanted: str) -> Row:
     raise UnknownIdError(
         f"'{wanted}' is not an id of the ledger; "
         + (f"the nearest: {hint}. " if hint else "an id is a letter and a number, e.g. N20. ")
-        + f"Its series: {letters}."
+        + f"The series: {letters}."
     )
 
 
 CROWDED = 7
-"""A place that more ids than this name says too little of what belongs together."""
+"""A place shared by more ids than this says too little about which of them belong together."""
 
 
 def same_place(id_: str) -> list[str]:
-    """Other numbers, claims, contradictions and bugs that the sources have in the same place."""
+    """Other numbers, claims, contradictions and bugs from the same place in the sources."""
     wanted = set(rows()[id_].places)
     found: dict[str, None] = {}
     for place in wanted:
@@ -136,7 +136,7 @@ def same_place(id_: str) -> list[str]:
 
 
 def with_sources(entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """The entries of a registry, each with the place that its row of the ledger names.
+    """The entries of a registry, each with the place given in its row of the ledger.
 
     Raises:
         ValueError: An id has no row.

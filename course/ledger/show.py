@@ -1,4 +1,4 @@
-"""What `course ledger` prints: one id as a block, or many as a list."""
+"""The output of `course ledger`: one id as a block, or many as a list."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def answer(wanted: str | None, *, only_missing: bool = False, as_json: bool = Fa
     """The text for an id, a series (`F`), or everything.
 
     Args:
-        wanted: An id, typed loosely, or the letter of a series; None: all series.
+        wanted: An id (case, dashes and zeros do not matter), or the letter of a series; None: all
+        series.
         only_missing: Leave out ids that have a home.
         as_json: A JSON list of rows, each with its homes.
 
@@ -46,26 +47,26 @@ def _plain(row: Row) -> dict[str, object]:
 
 
 def block(row: Row) -> str:
-    """One id: its line, its source, and every home with its file."""
+    """One id: its description, its source, and every home with its file."""
     lines = [f"{row.id}  {row.line}", *_wrapped(row.source)]
     found = homes()[row.id]
     kinds = max((len(home.kind) for home in found), default=0)
     names = max((len(home.name) for home in found), default=0)
     for home in found:
         lines.append(f"     {home.kind:<{kinds}}  {home.name:<{names}}  {home.path}".rstrip())
-    lines += [] if found else ["     No home yet: nothing here computes it."]
+    lines += [] if found else ["     No home yet: nothing here covers it."]
     if others := same_place(row.id):
         lines += _wrapped(f"In the same place: {', '.join(others)}")
     return "\n".join(lines)
 
 
 def line(row: Row) -> str:
-    """One id in one line, with a mark where it has no home."""
+    """One id in one line, marked if it has no home."""
     return f"{row.id:<5}{row.line}{'' if homes()[row.id] else '  [missing]'}"
 
 
 def tally(chosen: Iterable[Row]) -> str:
-    """How many ids of each series, and how many of them have no home."""
+    """The number of ids in each series, and how many of them have no home."""
     without = set(missing())
     ids = [row.id for row in chosen]
     total, absent = Counter(id_[0] for id_ in ids), Counter(id_[0] for id_ in ids if id_ in without)

@@ -1,1 +1,1 @@
-"""Static figures: pure functions, data in, Figure out; matplotlib comes when one is drawn."""
+"""Static figures: pure functions, data in, Figure out; matplotlib is imported when one is drawn."""

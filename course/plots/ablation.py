@@ -1,4 +1,4 @@
-"""Ablation: how far each change moves the metric, with its interval and a dot a seed."""
+"""Ablation: how far each change moves the metric, with its interval and one dot per seed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOOK = {
 
 
 def plot_ablation(ablation: Any) -> Figure:
-    """Differences to the baseline, a row a variant.
+    """Differences from the baseline, one row per variant.
 
     Args:
         ablation: Has `rows`, `metric` and `mode`, as `course.analysis.Ablation`.
@@ -43,7 +43,7 @@ def plot_ablation(ablation: Any) -> Figure:
     ax.set_ylim(0.4, len(rows) + 0.6)
     better = "right" if ablation.mode == "max" else "left"
     ax.set_xlabel(
-        f"difference in {ablation.metric} to the baseline (better: to the {better})\n"
-        "large marker and line: mean and interval over seeds; ticks below: one a seed"
+        f"difference in {ablation.metric} from the baseline (better: to the {better})\n"
+        "large marker and line: mean and interval over seeds; ticks below: one per seed"
     )
     return figure

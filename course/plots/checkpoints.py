@@ -1,4 +1,4 @@
-"""Checkpoints and repeats: how far runs are apart, how large files are, what a kill leaves."""
+"""Checkpoints and repeats: how far apart runs are, how large files are, what a kill leaves."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ if TYPE_CHECKING:
 LINES = ((RED, "--"), (ORANGE, "-."), (PURPLE, ":"), (BLUE, "-"), (GREEN, "--"), (SKY, "-."))
 FOUND = {"old": (SKY, "old"), "new": (GREEN, "new"), "cut off": (RED, "cut off"),
          "missing": (ORANGE, "nothing")}  # fmt: skip
-"""Colour and word of what a file holds at an instant."""
+"""Colour and word for what a file holds at an instant."""
 WORD = "#111111"
-"""On all four colours with a contrast above 4.5, in either theme."""
+"""Has a contrast above 4.5 on all four colours, in either theme."""
 FLOOR = 1e-9
-"""Where 0 is drawn on a logarithmic axis: below any difference that one float32 rounding makes."""
+"""Where 0 is drawn on a logarithmic axis: below any difference that a float32 rounding makes."""
 
 
 def plot_distances(distances: Mapping[str, Sequence[float]]) -> Figure:
-    """Distances between two runs after each update; 0 lies at the foot of the axis.
+    """Distances between two runs after each update; 0 is drawn at the bottom of the axis.
 
     Args:
-        distances: By what was missing, the largest difference of a weight after each update.
+        distances: The largest difference between weights after each update, by what was missing.
 
     Raises:
-        ValueError: There are more than can be told apart.
+        ValueError: There are more lines than can be distinguished.
     """
     if len(distances) > len(LINES):
-        raise ValueError(f"{len(distances)} runs: at most {len(LINES)} can be told apart.")
+        raise ValueError(f"{len(distances)} runs: at most {len(LINES)} lines can be distinguished.")
     figure, ax = axes(7.0, 3.4)
     for (name, values), (colour, style) in zip(distances.items(), LINES, strict=False):
         shown = [max(value, FLOOR) for value in values]
         ax.plot(range(1, len(shown) + 1), shown, style, color=colour, label=name, linewidth=1.6)
     _with_zero(ax.yaxis)
-    ax.set(xlabel="update after the cut", ylabel="largest difference of a weight")
+    ax.set(xlabel="update after the interruption", ylabel="largest difference between weights")
     figure.legend(loc="outside upper center", ncols=3, fontsize=8, frameon=False)
     return figure
 
 
 def plot_repeats(distances: Mapping[str, float]) -> Figure:
-    """A bar for each change: how far the repeated run ends from the first; 0 has no bar.
+    """One bar per change: how far the repeated run ends from the first; 0 has no bar.
 
     Args:
-        distances: By what was changed, the largest difference of a weight.
+        distances: The largest difference between weights, by what was changed.
     """
     figure, ax = axes(7.0, 0.9 + 0.42 * len(distances))
     names, values = list(distances), list(distances.values())
@@ -57,12 +57,12 @@ def plot_repeats(distances: Mapping[str, float]) -> Figure:
                     va="center", fontsize=8)  # fmt: skip
     ax.invert_yaxis()
     _with_zero(ax.xaxis)
-    ax.set(xlabel="largest difference of a weight at the end", xlim=(FLOOR, 1e2))
+    ax.set(xlabel="largest difference between weights at the end", xlim=(FLOOR, 1e2))
     return figure
 
 
 def _with_zero(axis) -> None:
-    """A logarithmic axis whose foot is called 0."""
+    """A logarithmic axis whose bottom is labelled 0."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     ticks = [FLOOR, 1e-7, 1e-5, 1e-3, 1e-1]
     axis.set_ticks(ticks, ["0", *(f"{tick:.0e}" for tick in ticks[1:])])
@@ -76,10 +76,10 @@ def _no_ticks():
 
 
 def plot_sizes(bytes_of: Mapping[str, Mapping[str, float]]) -> Figure:
-    """A bar for each optimizer, made of what its checkpoint holds.
+    """One bar per optimizer, made of the parts of its checkpoint.
 
     Args:
-        bytes_of: By optimizer, the bytes of each part of its checkpoint: the weights first.
+        bytes_of: The bytes of each part of the checkpoint, by optimizer: the weights first.
 
     Source: Training-loop chapter, c7, costs; ledger N49.
     """
@@ -94,7 +94,7 @@ def plot_sizes(bytes_of: Mapping[str, Mapping[str, float]]) -> Figure:
         ax.annotate(f"{left:.2f} times", (left, row), xytext=(4, 0), textcoords="offset points",
                     va="center", fontsize=8)  # fmt: skip
     ax.set_yticks(range(len(bytes_of)), list(bytes_of))
-    ax.set(xlabel="size of the file, in sizes of the weights' own file")
+    ax.set(xlabel="size of the file, relative to a file with the weights alone")
     ax.margins(x=0.2)
     ax.invert_yaxis()
     figure.legend(loc="outside upper center", ncols=3, fontsize=8, frameon=False)
@@ -102,11 +102,11 @@ def plot_sizes(bytes_of: Mapping[str, Mapping[str, float]]) -> Figure:
 
 
 def plot_instants(looks: Mapping[str, Sequence[str]]) -> Figure:
-    """What lies under a file's name while it is written: a row for each way of writing.
+    """What is found at a file's path while it is written: one row per way of writing.
 
     Args:
-        looks: By way of writing, `old`, `cut off`, `missing` and `new` in the order of time, each
-            for as long as it stayed.
+        looks: For each way of writing, `old`, `cut off`, `missing` and `new` in order of time, each
+        for as long as it lasted.
 
     Source: Training-loop chapter, c7, component 1; ledger C10.
     """

@@ -1,4 +1,4 @@
-"""Training curves: losses, metric, learning rate, gradient norm over the epochs."""
+"""Training curves: losses, metric, learning rate and gradient norm over the epochs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ APART = {"epoch", "train_loss", "val_loss", "lr", "grad_norm", "num_examples", "
 
 
 def plot_history(epochs: Sequence[Mapping[str, Any]], *, title: str = "") -> Figure:
-    """Losses, and next to them whatever else the epochs hold.
+    """The losses, and next to them everything else the epochs hold.
 
-    A loss that is not finite cannot be drawn: its first epoch is marked with words.
+    A loss that is not finite cannot be drawn; its first epoch is marked in words instead.
 
     Args:
-        epochs: A dictionary per epoch, as `History.epochs`.
-        title: Above the losses.
+        epochs: One dictionary per epoch, as in `History.epochs`.
+        title: Title above the losses.
 
     Raises:
-        ValueError: Epochs that are not dictionaries.
+        ValueError: An epoch is not a dictionary.
 
     Source: Lecture 3, figure "Training curves"; ledger S15.
     """
@@ -45,11 +45,11 @@ def plot_history(epochs: Sequence[Mapping[str, Any]], *, title: str = "") -> Fig
 
 
 def plot_runs(runs: Mapping[str, Sequence[Mapping[str, Any]]], *, columns: int = 3) -> Figure:
-    """The losses of several runs, one small picture each, to be compared.
+    """The losses of several runs, one small panel each, for comparison.
 
     Args:
-        runs: By name, a dictionary per epoch with `train_loss` and `val_loss`.
-        columns: Pictures in a row.
+        runs: For each name, one dictionary per epoch with `train_loss` and `val_loss`.
+        columns: Panels per row.
 
     Source: Lecture 3, figure "Training curves"; ledger S15.
     """
@@ -69,7 +69,7 @@ def plot_runs(runs: Mapping[str, Sequence[Mapping[str, Any]]], *, columns: int =
         ax.set(title=name, xlabel="epoch", ylabel="mean loss", ylim=(0, 1.08 * top))
         ax.spines[["top", "right"]].set_visible(False)
         whole_numbers(ax)
-    for ax in list(made):  # what is left of the last row
+    for ax in list(made):  # unused panels of the last row
         ax.set_visible(False)
     figure.axes[0].legend(fontsize=8, frameon=False)
     return figure
@@ -80,7 +80,7 @@ def _dictionaries(epochs: Any) -> list[Mapping[str, Any]]:
     for epoch in epochs:
         if not isinstance(epoch, Mapping):
             raise ValueError(
-                f"an epoch is {epoch!r}: expected a dictionary per epoch, as History.epochs holds."
+                f"an epoch is {epoch!r}: expected one dictionary per epoch, as in History.epochs."
             )
     return epochs
 
@@ -106,13 +106,13 @@ def _losses(ax: Any, epochs: Sequence[Mapping[str, Any]], title: str) -> None:
     if drawn or broken:
         ax.legend(fontsize=8, frameon=False)
     else:
-        ax.text(0.5, 0.5, "no epoch yet", transform=ax.transAxes, ha="center")
+        ax.text(0.5, 0.5, "no epochs yet", transform=ax.transAxes, ha="center")
 
 
 def _broken(epochs: Sequence[Mapping[str, Any]]) -> float | None:
-    """The first epoch one of whose losses is inf or nan; None where all are finite.
+    """The first epoch with a loss that is inf or nan; None if all are finite.
 
-    A record's JSON holds no nan: it stands as None there.
+    A record's JSON cannot hold nan: it has None instead.
     """
     for count, epoch in enumerate(epochs, start=1):
         losses = [_number(epoch[name]) for name in ("train_loss", "val_loss") if name in epoch]
@@ -126,7 +126,7 @@ def _is_metric(name: str, epochs: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _values(epochs: Sequence[Mapping[str, Any]], name: str) -> list[tuple[float, float]]:
-    """(epoch, value) where there is a finite number."""
+    """Pairs (epoch, value) for all finite values."""
     found = []
     for count, epoch in enumerate(epochs, start=1):
         if math.isfinite(value := _number(epoch.get(name))):
@@ -135,6 +135,6 @@ def _values(epochs: Sequence[Mapping[str, Any]], name: str) -> list[tuple[float,
 
 
 def _number(value: Any) -> float:
-    """A number of any library as Python's; nan for what is none, or lost in a record."""
+    """A number from any library as a float; nan if it is none, or is missing in a record."""
     value = value.item() if hasattr(value, "item") else value
     return float(value) if isinstance(value, (int, float)) else math.nan

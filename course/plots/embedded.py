@@ -1,4 +1,4 @@
-"""A figure inside a page: nothing is loaded from elsewhere."""
+"""A figure embedded in a page, so that nothing is loaded from elsewhere."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def embedded(figure: Figure, alt: str) -> str:
-    """An `<img>` that holds the picture itself.
+    """An `<img>` that contains the picture itself.
 
     Args:
-        figure: Any.
+        figure: Any Figure.
         alt: What it shows, in a sentence.
     """
     picture = io.BytesIO()

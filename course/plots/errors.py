@@ -1,4 +1,4 @@
-"""Error analysis as pictures: mistakes, buckets, confusion, threshold, reliability, ceilings."""
+"""Figures for error analysis: mistakes, buckets, confusion, threshold, reliability, ceilings."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 MOST_MISTAKES = 24
 MOST_CELLS = 20
-"""Classes up to which a confusion matrix shows its counts."""
+"""Up to this many classes a confusion matrix shows its counts."""
 
 
 def plot_mistakes(errors: Any, *, n: int = 12, columns: int = 6) -> Figure:
-    """The first mistakes as a grid: the image (or the features), what is true, what was said.
+    """The first mistakes as a grid: the image (or features), the true and the predicted class.
 
     Args:
-        errors: What `collect_errors` gives.
+        errors: The result of `collect_errors`.
         n: How many, at most 24.
-        columns: A row.
+        columns: Mistakes per row.
 
     Source: Lecture 3, "Error analysis"; ledger S19.
     """
@@ -38,13 +38,13 @@ def plot_mistakes(errors: Any, *, n: int = 12, columns: int = 6) -> Figure:
         bucket = errors.bucket_of(mistake)
         ax.set_title(
             f"#{mistake.index}: true {errors.class_names[mistake.target]}\n"
-            f"said {errors.class_names[mistake.prediction]} ({mistake.confidence:.0%})",
+            f"predicted {errors.class_names[mistake.prediction]} ({mistake.confidence:.0%})",
             fontsize=8,
         )
         ax.set_xlabel(named(bucket, 18), fontsize=8, color=BLUE)
         ax.set_visible(True)
     if not shown:
-        figure.text(0.5, 0.5, "no mistake", ha="center", va="center")
+        figure.text(0.5, 0.5, "no mistakes", ha="center", va="center")
     return figure
 
 
@@ -56,7 +56,7 @@ def _grid(figure: Figure, rows: int, columns: int) -> list[Any]:
 
 
 def _draw_input(ax: Any, example: Any) -> None:
-    """A picture for [H, W] and [C, H, W] with 1 or 3 channels; a curve of the numbers otherwise."""
+    """An image for [H, W] and [C, H, W] with 1 or 3 channels; otherwise a curve of the numbers."""
     example = example.float().numpy()
     if example.ndim == 3 and example.shape[0] in (1, 3):
         example = example[0] if example.shape[0] == 1 else example.transpose(1, 2, 0)
@@ -68,7 +68,7 @@ def _draw_input(ax: Any, example: Any) -> None:
 
 
 def plot_buckets(table: Any) -> Figure:
-    """Points of accuracy that each bucket could give back, the largest first, with intervals.
+    """Points of accuracy that each bucket could gain, largest first, with intervals.
 
     Source: Lecture 3, figure "Error buckets"; ledger N24, S19.
     """
@@ -82,7 +82,7 @@ def plot_buckets(table: Any) -> Figure:
             textcoords="offset points", va="center", fontsize=8,
         )  # fmt: skip
     ax.set_yticks(range(len(rows)), [named(row.bucket, 28) for row in rows])
-    ax.set(xlabel="accuracy points to win at most\n(line: bootstrap interval)")
+    ax.set(xlabel="most accuracy points to gain\n(line: bootstrap interval)")
     ax.margins(x=0.2)
     ax.set_xlim(left=0)
     return figure
@@ -91,7 +91,7 @@ def plot_buckets(table: Any) -> Figure:
 def plot_confusion(confusion: Any) -> Figure:
     """Row = true class, column = predicted; the shade is the share of the true class.
 
-    The diagonal is left out of the shades, or the mix-ups would all look white.
+    The diagonal is not shaded; otherwise all confusions would look white.
     """
     import numpy as np
 
@@ -134,11 +134,11 @@ def plot_threshold(tuned: Any) -> Figure:
 
 
 def plot_reliability(calibration: Any, other: Any = None) -> Figure:
-    """Accuracy over confidence; on the diagonal, 80 % sure is right 80 % of the time.
+    """Accuracy over confidence; on the diagonal, a confidence of 80 % is right 80 % of the time.
 
     Args:
-        calibration: As it is.
-        other: The same after temperature scaling, to compare.
+        calibration: The original calibration.
+        other: The calibration after temperature scaling, for comparison.
     """
     figure, ax = axes(4.4, 4.8)
     ax.plot([0, 1], [0, 1], color=GREY, linestyle=":", label="confidence = accuracy")
@@ -146,15 +146,15 @@ def plot_reliability(calibration: Any, other: Any = None) -> Figure:
         if one is not None:
             label = f"T = {one.temperature:.2f}: ECE {one.ece:.3f}"
             ax.plot(one.confidence, one.accuracy, style, color=colour, label=label)
-    ax.set(xlabel="mean confidence of a bin", ylabel="accuracy in the bin", aspect="equal")
+    ax.set(xlabel="mean confidence in the bin", ylabel="accuracy in the bin", aspect="equal")
     ax.set(xlim=(0, 1.02), ylim=(-0.02, 1.02))
-    # below the axes: overconfident points lie low, underconfident ones high
+    # below the axes, since overconfident points are low and underconfident ones high
     ax.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16))
     return figure
 
 
 def plot_ceiling(result: Any) -> Figure:
-    """Points gained with each stage replaced by the truth: alone, and after those before it.
+    """Points gained with each stage replaced by the truth: alone, and along with those before.
 
     Source: Lecture 3, figure "Ceiling analysis"; ledger N25, S20.
     """
@@ -163,7 +163,7 @@ def plot_ceiling(result: Any) -> Figure:
     for y, row in enumerate(rows):
         ax.barh(y, row.gain.value, color=BLUE, label=None if y else "alone")
         ax.plot(row.step_gain, y, "D", color=ORANGE, markeredgecolor="black", zorder=3,
-                label=None if y else "after those before it")  # fmt: skip
+                label=None if y else "with those before it")  # fmt: skip
         ax.plot([row.gain.low, row.gain.high], [y, y], color="black", linewidth=1.5)
         ax.annotate(f"{row.gain.value:+.1f}", (max(row.gain.high, row.step_gain, 0), y),
                     xytext=(5, 0), textcoords="offset points", va="center", fontsize=9)  # fmt: skip
@@ -176,7 +176,7 @@ def plot_ceiling(result: Any) -> Figure:
 
 
 def plot_case(case: Any) -> Figure:
-    """Loss and metrics of both models, side by side; the winner of each is filled."""
+    """Loss and metrics of the models, side by side; the best bar of each is filled."""
     measures: Sequence[str] = list(case.measures)
     figure, made = axes(2.1 * len(measures) + 0.6, 2.9, columns=len(measures))
     for ax, measure in zip(made, measures, strict=True):

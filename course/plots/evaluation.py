@@ -1,4 +1,4 @@
-"""Evaluation, splits and shift: memory held, thresholds, intervals, groups, leaks, choosing.
+"""Evaluation, splits and shift: memory, thresholds, intervals, groups, leaks, choosing.
 
 Source: Lecture 3, "Loss and metric are not the same", "Before trusting validation" and
 "Distribution shift is the next test"; ledger T23, T24, B41.
@@ -18,16 +18,16 @@ LINES = ((RED, "-"), (BLUE, "--"), (GREEN, "-."), (ORANGE, ":"))
 
 
 def plot_held(held: Mapping[str, Sequence[int]]) -> Figure:
-    """Bytes alive after each batch of a validation pass, by what the loop keeps.
+    """Live bytes after each batch of a validation pass, by what the loop keeps.
 
     Args:
-        held: By name, bytes after each batch.
+        held: Bytes after each batch, by name.
     """
     figure, ax = axes(6.4, 3.0)
     for (name, sizes), (colour, style) in zip(held.items(), LINES, strict=False):
         places = range(1, len(sizes) + 1)
         ax.plot(places, [s / 1e6 for s in sizes], style, color=colour, label=name, linewidth=1.8)
-    ax.set(xlabel="batch", ylabel="MB alive", ylim=(0, None))
+    ax.set(xlabel="batch", ylabel="live MB", ylim=(0, None))
     ax.legend(fontsize=8, frameon=False)
     return figure
 
@@ -36,12 +36,12 @@ def plot_thresholds(
     thresholds: Sequence[float], precision: Sequence[float], recall: Sequence[float], *,
     least: float, chosen: float,
 ) -> Figure:  # fmt: skip
-    """Precision and recall over the threshold, with the precision asked for and the choice.
+    """Precision and recall over the threshold, with the required precision and the choice.
 
     Args:
-        thresholds: Rising.
-        precision: At each of them.
-        recall: Likewise.
+        thresholds: In ascending order.
+        precision: The precision at each threshold.
+        recall: The recall at each threshold.
         least: The precision that is required.
         chosen: The threshold that was chosen.
     """
@@ -58,18 +58,18 @@ def plot_thresholds(
 def plot_coverage(
     nums: Sequence[int], by_rule: Mapping[str, Sequence[float]], *, wanted: float = 0.95
 ) -> Figure:
-    """How often an interval holds the true share, over the number of examples.
+    """How often an interval contains the true share, over the number of examples.
 
     Args:
         nums: Numbers of examples.
-        by_rule: By the rule's name, the coverage at each.
-        wanted: What the interval promises.
+        by_rule: The coverage at each number, by the name of the rule.
+        wanted: The nominal coverage.
     """
     figure, ax = axes(6.4, 3.0)
     for (name, shares), (colour, style) in zip(by_rule.items(), LINES, strict=False):
         ax.plot(nums, shares, style, color=colour, label=name, linewidth=1.8)
-    ax.axhline(wanted, color=GREY, linestyle=":", label=f"promised: {wanted:.0%}")
-    ax.set(xlabel="examples", ylabel="intervals that hold it", xscale="log", ylim=(None, 1.01))
+    ax.axhline(wanted, color=GREY, linestyle=":", label=f"nominal: {wanted:.0%}")
+    ax.set(xlabel="examples", ylabel="intervals that contain it", xscale="log", ylim=(None, 1.01))
     ax.legend(fontsize=8, frameon=False)
     return figure
 
@@ -95,10 +95,11 @@ def plot_groups(rows: Sequence[Any], overall: float, *, label: str = "accuracy")
 
 
 def plot_leaks(leaks: Sequence[Any]) -> Figure:
-    """Mistakes with each leak (filled) and without it (hollow), joined; lower looks better.
+    """Mistakes with each leak (filled) and without it (hollow), connected; lower looks better.
 
     Args:
-        leaks: `Leak`s; of an accuracy the share of mistakes is drawn, an error as it is.
+        leaks: `Leak`s; for an accuracy, the share of mistakes is drawn; an error is drawn
+        unchanged.
     """
     figure, ax = axes(6.4, 1.0 + 0.45 * len(leaks))
     for place, leak in enumerate(leaks):
@@ -116,19 +117,19 @@ def plot_leaks(leaks: Sequence[Any]) -> Figure:
 
 
 SIGNS = {
-    "auc": "told apart by inputs (AUC)",
-    "auc_matched": "the same within classes",
-    "label_distance": "shares moved by",
-    "drop": "accuracy lost",
+    "auc": "AUC between the two sides",
+    "auc_matched": "AUC with equal class shares",
+    "label_distance": "change in class shares",
+    "drop": "loss in accuracy",
 }
-"""Figures of a shift, in words."""
+"""The numbers that describe a shift, with their names."""
 
 
 def plot_shifts(shifts: Mapping[str, Any]) -> Figure:
-    """The figures of several shifts side by side: a panel per figure, a bar per shift.
+    """The numbers of several shifts side by side: one panel per number, one bar per shift.
 
     Args:
-        shifts: By name, what `tell_shift` gives.
+        shifts: The results of `tell_shift`, by name.
     """
     figure, made = axes(9.6, 1.2 + 0.35 * len(shifts), columns=len(SIGNS))
     names = list(shifts)
@@ -146,10 +147,10 @@ def plot_shifts(shifts: Mapping[str, Any]) -> Figure:
 
 
 def plot_choosing(cost: Any) -> Figure:
-    """What is reported, and what is true, over the number of candidates, by the part that chose.
+    """Reported and true accuracy over the number of candidates, by the part that chose.
 
     Args:
-        cost: As `course.analysis.choosing.cost_of_choosing` gives it.
+        cost: The result of `course.analysis.choosing.cost_of_choosing`.
     """
     figure, made = axes(9.0, 3.2, columns=2)
     pairs = (

@@ -1,4 +1,4 @@
-"""Guesses against answers: who is calibrated lies near the diagonal."""
+"""Guesses against answers: the points of a well-calibrated guesser lie near the diagonal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def plot_guesses(
     Args:
         guesses: Positive numbers.
         answers: Positive numbers, as many.
-        names: What to write at each point.
+        names: The label of each point.
     """
     figure, ax = axes(4.2, 4.0)
     low, high = min([*guesses, *answers]) / 2, max([*guesses, *answers]) * 2
@@ -29,6 +29,8 @@ def plot_guesses(
     ax.plot(guesses, answers, "o", color=BLUE)
     for guess, answer, name in zip(guesses, answers, names, strict=True):
         ax.annotate(name, (guess, answer), xytext=(5, 3), textcoords="offset points", fontsize=8)
-    ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="you guessed", ylabel="it is")
+    ax.set(
+        xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="you guessed", ylabel="the answer"
+    )
     ax.set_title("grey: within a factor of 2", fontsize=9, loc="left")
     return figure

@@ -1,4 +1,4 @@
-"""Loading as pictures: what is in a batch, who is never drawn, what is padding, where time goes.
+"""Figures for loading: what is in a batch, what is never drawn, what is padding, where time goes.
 
 Source: training-loop chapter, c1 and c2; Lecture 3, "Is the GPU waiting?"; ledger S03, T10, T11.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 CLASS_COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY)
 STAGE_COLOURS = {"sampler": GREY, "items": RED, "collate": ORANGE, "step": BLUE}
 MOST_ROWS = 40
-"""Rows of a batch up to which its padding is shown cell by cell."""
+"""Up to this many rows, a batch's padding is shown cell by cell."""
 
 
 def plot_compositions(
@@ -25,7 +25,7 @@ def plot_compositions(
     """How many examples of each class a batch holds, by sampling strategy.
 
     Args:
-        strategies: By name, the class indices of the examples of each batch.
+        strategies: The class indices of the examples in each batch, by name.
         class_names: By class index; at most as many as there are colours.
     """
     figure, made = axes(3.1 * len(strategies), 2.9, columns=len(strategies))
@@ -47,10 +47,10 @@ def plot_compositions(
 
 
 def plot_draws(coverages: Mapping[str, Any]) -> Figure:
-    """How many examples were drawn 0, 1, 2 ... times in an epoch, by sampler.
+    """How many examples are drawn 0, 1, 2 ... times in an epoch, by sampler.
 
     Args:
-        coverages: By name, what `course.data.count_draws` gives.
+        coverages: The results of `course.data.count_draws`, by name.
     """
     figure, ax = axes(6.4, 3.0)
     most = max(int(coverage.draws.max()) for coverage in coverages.values())
@@ -68,7 +68,7 @@ def plot_padding(batches: Mapping[str, Sequence[int]]) -> Figure:
     """Real cells and padding of batches of sequences, one row per sequence.
 
     Args:
-        batches: By name, the lengths of the sequences in one batch; padded to the longest.
+        batches: The lengths of the sequences in one batch, by name; they are padded to the longest.
 
     Source: training-loop chapter, c2; ledger N08, S03.
     """
@@ -83,17 +83,17 @@ def plot_padding(batches: Mapping[str, Sequence[int]]) -> Figure:
         share = sum(empty) / (longest * len(lengths))
         ax.set(xlabel="position", title=f"{name}: {share:.0%} padding")
         ax.invert_yaxis()
-    panels[0].set_ylabel("sequence of the batch")
+    panels[0].set_ylabel("sequence in the batch")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     return figure
 
 
 def plot_stages(times: Mapping[str, Any]) -> Figure:
-    """Where the time of a batch goes: a bar per loader, a piece per stage.
+    """Where the time of a batch goes: one bar per loader, with one piece per stage.
 
     Args:
-        times: By name, what `course.data.time_stages` gives.
+        times: The results of `course.data.time_stages`, by name.
 
     Source: Lecture 3, "Is the GPU waiting?"; ledger T11, T08.
     """

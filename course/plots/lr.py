@@ -1,4 +1,4 @@
-"""The learning-rate finder's curve, with what is read off it."""
+"""The learning-rate finder's curve, with the values read off it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def plot_lr_curve(curve: Any) -> Figure:
-    """Loss over learning rate: minimum, steepest zone, suggestion, divergence, rates tried out.
+    """Loss over learning rate, with minimum, steepest zone, suggestion, divergence and trials.
 
     Args:
         curve: An `LRCurve`.
@@ -49,7 +49,7 @@ def plot_lr_curve(curve: Any) -> Figure:
 
 
 def _top(curve: Any) -> float:
-    """So high that the descent fills the picture and the explosion leaves it."""
+    """A limit at which the descent fills the panel and the explosion leaves it."""
     first = max(curve.losses[: max(5, len(curve.losses) // 10)])
     low = min(curve.losses)
     top = first + 0.5 * (first - low)

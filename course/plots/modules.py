@@ -1,4 +1,4 @@
-"""Modules and losses as pictures: what a module reaches, a gate and its slope, targets, floors."""
+"""Figures for modules and losses: what a module reaches, a gate and its slope, targets, floors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ WAYS = ("trained", "moved", "saved")
 
 
 def plot_reach(reached: Mapping[str, Any], texts: Mapping[str, str] | None = None) -> Figure:
-    """A row per attribute of a module: a dot where it is trained, moved, saved; else a ring.
+    """One row per attribute of a module: a dot if it is trained, moved, saved; else a ring.
 
     Args:
-        reached: By attribute, with the flags `trained`, `moved` and `saved`.
-        texts: What to write for an attribute instead of its name.
+        reached: The flags `trained`, `moved` and `saved`, by attribute.
+        texts: Labels to use instead of the attributes' names.
 
     Source: Lecture 3, "nn.Module · the container"; ledger S11.
     """
@@ -41,11 +41,11 @@ def plot_reach(reached: Mapping[str, Any], texts: Mapping[str, str] | None = Non
 
 
 def plot_first_weights(weights: Mapping[str, Sequence[float]], bounds: Sequence[float]) -> Figure:
-    """How the first weights of layers are spread, one panel each, between their bounds.
+    """The distribution of the initial weights of layers between their bounds, one panel each.
 
     Args:
-        weights: By name of the layer, its numbers.
-        bounds: The half-width of each, drawn as lines at plus and minus.
+        weights: The weights, by the name of the layer.
+        bounds: The bound of each layer, drawn as lines at plus and minus.
 
     Source: Annotated-loop essay, "The model"; ledger X48.
     """
@@ -62,7 +62,7 @@ def plot_first_weights(weights: Mapping[str, Sequence[float]], bounds: Sequence[
 def plot_gate(
     x: Sequence[float], values: Sequence[float], arriving: Sequence[float], back: Sequence[float]
 ) -> Figure:
-    """A function of one number, and next to it what arrives from above and what it passes back.
+    """A function of one number, and next to it the gradients that arrive and that it passes back.
 
     Args:
         x: Inputs, in order.
@@ -87,18 +87,18 @@ def plot_gate(
 
 
 def plot_overflow(shifts: Sequence[float], results: Mapping[str, Sequence[float]]) -> Figure:
-    """A result that should grow like what is added to all logits; where a line ends, it is lost.
+    """A result that should grow with a shift of all logits; it is lost where its line ends.
 
     Args:
-        shifts: What is added to every logit.
-        results: By name, the result for each shift; inf and nan are not drawn.
+        shifts: The number added to every logit.
+        results: The result for each shift, by name; inf and nan are not drawn.
 
     Source: Annotated-loop essay, "The loss"; ledger N36.
     """
     import numpy as np
 
     figure, ax = axes(5.6, 2.8)
-    looks = ((BLUE, 1.5, 3), (ORANGE, 6.0, 2), (GREY, 9.0, 1))  # the first drawn thin, on top
+    looks = ((BLUE, 1.5, 3), (ORANGE, 6.0, 2), (GREY, 9.0, 1))  # the first is drawn thin, on top
     for (name, values), (color, width, order) in zip(results.items(), looks, strict=False):
         shown = np.where(np.isfinite(values), values, np.nan)
         ax.plot(shifts, shown, color=color, linewidth=width, zorder=order, label=name)
@@ -108,11 +108,11 @@ def plot_overflow(shifts: Sequence[float], results: Mapping[str, Sequence[float]
 
 
 def plot_targets(targets: Mapping[str, Sequence[float]], label: str = "target") -> Figure:
-    """Distributions over the classes as bars, one panel each, on one scale.
+    """Distributions over the classes as bars, one panel each, on the same scale.
 
     Args:
-        targets: By name, a number per class.
-        label: What the bars are.
+        targets: One number per class, by name.
+        label: What the bars show.
 
     Source: Annotated-loop essay, "The loss"; ledger N37.
     """
@@ -129,11 +129,11 @@ def plot_targets(targets: Mapping[str, Sequence[float]], label: str = "target") 
 
 
 def plot_floors(losses: Mapping[str, Sequence[float]], floors: Mapping[str, float]) -> Figure:
-    """Losses over the updates on a log axis, and levels that none of them may fall below.
+    """Losses over the updates on a log axis, and the floors that they cannot fall below.
 
     Args:
-        losses: By name, one per update.
-        floors: By name, a level drawn as a dotted line.
+        losses: One loss per update, by name.
+        floors: The levels of dotted lines, by name.
 
     Source: Lecture 3, "Debug checklist · why won't loss go down? · part 1"; ledger N38.
     """

@@ -1,4 +1,4 @@
-"""A bug next to the healthy run: curves over the steps, and two bars for what one number shows."""
+"""A bug next to the healthy run: curves over the steps, or two bars for a single number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDE = 300.0
-"""Positive values whose largest is so many times the smallest are drawn on a log axis."""
+"""If the largest is this many times the smallest, positive values are drawn on a log axis."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Curves:
     healthy: Sequence[float]
     bug: Sequence[float]
     stopped: str = ""
-    """What stopped the run with the bug, e.g. `RuntimeError`; empty where it ran to the end."""
+    """What stopped the run with the bug, e.g. `RuntimeError`; empty if it ran to the end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +41,11 @@ class Bars:
 
 
 def bug_beside_healthy(panels: Sequence[Curves | Bars], *, title: str, caption: str = "") -> Figure:
-    """Panels side by side, the healthy run blue and the one with the bug red.
+    """Panels side by side, with the healthy run in blue and the run with the bug in red.
 
     Args:
         panels: Curves [steps] of any two lengths, non-finite values included, or bars.
-        title: Above all panels.
+        title: Title above all panels.
         caption: A line under the title.
 
     Raises:
@@ -64,10 +64,15 @@ def bug_beside_healthy(panels: Sequence[Curves | Bars], *, title: str, caption: 
 
 
 def draw_curves(axes: Axes, curves: Curves) -> None:
-    """Both curves; a cross where the bug stopped its run, words where there is no point at all."""
+    """Both curves; a cross where the bug stopped its run, a text if there is no point at all."""
     for values, name, colour, width in (
         (curves.healthy, "without the bug", HEALTHY, 2.2),
-        (curves.bug, "with the bug", BUG, 1.2),  # thinner and above: equal curves show both
+        (
+            curves.bug,
+            "with the bug",
+            BUG,
+            1.2,
+        ),  # thinner, on top: equal curves both show
     ):
         steps = range(1, len(values) + 1)
         axes.plot(steps, values, color=colour, linewidth=width, label=name)
@@ -76,9 +81,9 @@ def draw_curves(axes: Axes, curves: Curves) -> None:
             len(curves.bug), curves.bug[-1], "x", color=BUG, markersize=10, label=curves.stopped
         )
     if not len(curves.bug):
-        stopped = curves.stopped or "and no error"
+        stopped = curves.stopped or "without an error"
         axes.text(
-            0.97, 0.5, f"with the bug: not one step\n{stopped}", color=BUG, ha="right",
+            0.97, 0.5, f"with the bug: not a single step\n{stopped}", color=BUG, ha="right",
             transform=axes.transAxes,
         )  # fmt: skip
     broken = sum(not math.isfinite(value) for value in curves.bug)
@@ -104,11 +109,11 @@ def draw_bars(axes: Axes, bars: Bars) -> None:
 
 
 def name_above(axes: Axes, label: str) -> None:
-    """What is drawn, over the panel: a long label has room there."""
+    """Write the quantity's name above the panel, where a long label has room."""
     axes.set_title(textwrap.fill(label, 52), loc="left", fontsize=9)
 
 
 def is_wide(values: Sequence[float]) -> bool:
-    """All finite values are positive, and they span more than a straight axis can show."""
+    """Whether all finite values are positive and span more than a linear axis can show."""
     finite = [value for value in values if math.isfinite(value)]
     return bool(finite) and min(finite) > 0 and max(finite) > WIDE * min(finite)

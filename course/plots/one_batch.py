@@ -1,4 +1,4 @@
-"""Overfitting one batch as a picture: the loss of one and the same batch over the steps."""
+"""Overfitting one batch: the loss of a single batch over the steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def plot_one_batch(losses: Sequence[float], floor: float = 0.0) -> Figure:
-    """The loss of each step, and the floor that it should reach.
+    """The loss at each step, and the floor that it should reach.
 
     Args:
         losses: One per step; those that are not finite are left out.

@@ -1,4 +1,4 @@
-"""One training step as pictures: what each operation touches, and runs next to each other."""
+"""Figures for one training step: what each operation changes, and runs next to each other."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKS = {"new": (GREEN, "new"), "changed": (ORANGE, "changed"), "gone": (RED, "gone")}
-"""Colour and word of what an operation did to a tensor; all else is left alone, or not there."""
+"""Colour and word for what an operation did to a tensor; others are unchanged or do not exist."""
 WORD = "#111111"
-"""On all three colours with a contrast above 4.5, in either theme."""
+"""Has a contrast above 4.5 on all three colours, in either theme."""
 STYLES = ((BLUE, "-"), (RED, "--"), (GREEN, ":"), (PURPLE, "-."), (GREY, "-"))
 
 
 def plot_touched(states: Mapping[str, Mapping[str, str]]) -> Figure:
-    """A table of operations and tensors, coloured where an operation did something.
+    """A table of operations and tensors, coloured where an operation changed something.
 
     Args:
-        states: By operation, then by tensor: `new`, `changed`, `gone`, or anything else.
+        states: `new`, `changed`, `gone`, or anything else, by operation and then by tensor.
 
     Source: Training-loop chapter, c3; ledger T14, S04.
     """
@@ -57,20 +57,20 @@ def plot_runs(
     log: bool = False,
     first: int = 1,
 ) -> Figure:
-    """One curve per run; what is not finite is left out.
+    """One curve per run; values that are not finite are left out.
 
     Args:
         runs: Values by name, one per update.
-        ylabel: What they are.
-        xlabel: What is counted.
-        log: On a logarithmic scale, which leaves out what is not positive.
+        ylabel: What the values are.
+        xlabel: What the x axis counts.
+        log: Use a logarithmic scale, which leaves out values that are not positive.
         first: Number of the first value.
 
     Raises:
-        ValueError: There are more runs than styles to tell them by.
+        ValueError: There are more runs than line styles.
     """
     if len(runs) > len(STYLES):
-        raise ValueError(f"{len(runs)} runs: at most {len(STYLES)} can be told apart.")
+        raise ValueError(f"{len(runs)} runs: at most {len(STYLES)} can be distinguished.")
     figure, ax = axes(6.0, 3.0)
     for (name, values), (color, style) in zip(runs.items(), STYLES, strict=False):
         shown = [v if math.isfinite(v) and (v > 0 or not log) else math.nan for v in values]

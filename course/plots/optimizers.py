@@ -1,4 +1,4 @@
-"""Optimizers and schedules: the way down a ravine, rates over a run, races over seeds."""
+"""Optimizers and schedules: paths down a ravine, rates over a run, races over seeds."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ STYLES = ("-", "--", "-.", ":", "-", "--")
 def plot_paths(
     paths: Mapping[str, Sequence[Sequence[float]]], curvatures: tuple[float, float]
 ) -> Figure:
-    """Ways down the bowl ½(a·x² + b·y²), over its contour lines; the lowest point is (0, 0).
+    """Paths down the bowl ½(a·x² + b·y²), over its contour lines; the lowest point is (0, 0).
 
     Args:
-        paths: By name, the points [x, y] that an optimizer visits.
+        paths: The points [x, y] that an optimizer visits, by name.
         curvatures: a and b.
     """
     import numpy as np
@@ -45,8 +45,8 @@ def plot_rates(rates: Mapping[str, Sequence[float]], *, unit: str = "update") ->
     """The learning rate over a run, by schedule.
 
     Args:
-        rates: By name, one rate per update or epoch.
-        unit: What they are counted in.
+        rates: One rate per update or epoch, by name.
+        unit: The unit of the x axis.
     """
     figure, ax = axes(6.4, 3.0)
     for (name, line), colour, style in zip(rates.items(), COLOURS, STYLES, strict=False):
@@ -57,11 +57,11 @@ def plot_rates(rates: Mapping[str, Sequence[float]], *, unit: str = "update") ->
 
 
 def plot_race(counts: Mapping[str, Sequence[float]], most: int) -> Figure:
-    """Updates to a goal, a point per seed; those that never got there stand at the end.
+    """Updates to a goal, one point per seed; runs that never reached it are drawn at the end.
 
     Args:
-        counts: By name, updates per seed; inf where the goal was not reached.
-        most: Updates after which a run ended, right of which nothing was tried.
+        counts: Updates per seed, by name; inf if the goal was not reached.
+        most: The number of updates after which a run was stopped.
     """
     figure, ax = axes(6.4, 0.9 + 0.45 * len(counts))
     for row, values in enumerate(counts.values()):
@@ -70,10 +70,10 @@ def plot_race(counts: Mapping[str, Sequence[float]], most: int) -> Figure:
         missed = len(values) - len(there)
         if missed:
             ax.plot(most, row, "X", color=RED, markersize=8)
-            ax.annotate(f"{missed} not there", (most, row), xytext=(8, 0), ha="left",
+            ax.annotate(f"{missed} did not get there", (most, row), xytext=(8, 0), ha="left",
                         va="center", textcoords="offset points", fontsize=8)  # fmt: skip
     ax.set(yticks=range(len(counts)), yticklabels=list(counts), xlim=(0, 1.25 * most))
-    ax.set_xlabel("updates to the goal, a point per seed")
+    ax.set_xlabel("updates to the goal, one point per seed")
     ax.invert_yaxis()
     return figure
 
@@ -81,7 +81,7 @@ def plot_race(counts: Mapping[str, Sequence[float]], most: int) -> Figure:
 def plot_losses(
     curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, xlabel: str
 ) -> Figure:
-    """Loss over a run, by name: pairs of places and losses, on a logarithmic axis."""
+    """Loss over a run, on a logarithmic axis: pairs of positions and losses, by name."""
     figure, ax = axes(6.4, 3.0)
     for (name, (places, losses)), colour, style in zip(
         curves.items(), COLOURS, STYLES, strict=False

@@ -1,4 +1,4 @@
-"""Precision, memory and clipping: what a format holds, what a scale does, what a ceiling leaves."""
+"""Figures for precision, memory and clipping: formats, loss scales, gradient norms."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE)
 STYLES = ("-", "--", "-.", ":", "-")
 NOTHING = 1e-17
-"""Where a bar on a logarithmic axis ends that stands for 0."""
+"""Where a bar for 0 ends on a logarithmic axis."""
 
 
 def relative_spacing(exponent: int, info: Any) -> float:
-    """Gap between neighbouring numbers at 2^exponent, over 2^exponent; inf where there are none.
+    """Gap between neighbouring numbers at 2^exponent, over 2^exponent; inf outside the range.
 
     Args:
-        exponent: Of a power of two.
+        exponent: The exponent of a power of two.
         info: `torch.finfo` of a format.
     """
     value = 2.0**exponent
@@ -32,10 +32,10 @@ def relative_spacing(exponent: int, info: Any) -> float:
 
 
 def plot_spacing(formats: Mapping[str, Any], low: int = -60, high: int = 60) -> Figure:
-    """Range against precision: how coarse each format is at each magnitude, and where it ends.
+    """Range and precision: how coarse each format is at each magnitude, and where it ends.
 
     Args:
-        formats: By name, `torch.finfo` of the format.
+        formats: `torch.finfo` of the format, by name.
         low: The smallest magnitude shown, as a power of two.
         high: The largest.
 
@@ -57,12 +57,12 @@ def plot_spacing(formats: Mapping[str, Any], low: int = -60, high: int = 60) -> 
 
 
 def plot_gradient_sizes(sizes: Mapping[str, Sequence[float]], low: float, high: float) -> Figure:
-    """How large the gradients are, a histogram per name, and what a format loses of them.
+    """The sizes of gradients, one histogram per name, and which of them a format loses.
 
     Args:
-        sizes: By name, magnitudes; zeros are left out.
-        low: Below it the format has no number.
-        high: Above it the format has no number.
+        sizes: Magnitudes, by name; zeros are left out.
+        low: The format has no numbers below this.
+        high: The format has no numbers above this.
     """
     figure, panels = axes(8.4, 2.8, columns=len(sizes))
     panels = panels if len(sizes) > 1 else [panels]
@@ -77,10 +77,10 @@ def plot_gradient_sizes(sizes: Mapping[str, Sequence[float]], low: float, high: 
 
 
 def plot_scale(scales: Sequence[float], skipped: Sequence[int]) -> Figure:
-    """The loss scale of each update, with a cross at each update that was skipped.
+    """The loss scale at each update, with a cross at each skipped update.
 
     Args:
-        scales: One per update, as used in it.
+        scales: The scale used in each update.
         skipped: Numbers of the updates whose gradients overflowed, counted from 0.
     """
     figure, ax = axes(6.4, 2.8)
@@ -93,10 +93,10 @@ def plot_scale(scales: Sequence[float], skipped: Sequence[int]) -> Figure:
 
 
 def plot_seeds(scores: Mapping[str, Sequence[float]], *, xlabel: str) -> Figure:
-    """A score per seed, a row per name, with a line at each row's mean.
+    """One score per seed and one row per name, with a line at each row's mean.
 
     Args:
-        scores: By name, one number per seed.
+        scores: One number per seed, by name.
         xlabel: What the score is.
     """
     figure, ax = axes(6.4, 0.9 + 0.45 * len(scores))
@@ -110,11 +110,11 @@ def plot_seeds(scores: Mapping[str, Sequence[float]], *, xlabel: str) -> Figure:
 
 
 def plot_memory(setups: Mapping[str, Mapping[str, float]], *, unit: str) -> Figure:
-    """What each set-up holds, a bar of its parts.
+    """The memory of each set-up, as a bar of its parts.
 
     Args:
-        setups: By name, the parts by name; a part that is missing counts 0.
-        unit: Of all numbers.
+        setups: The parts of each set-up, by name; a missing part counts as 0.
+        unit: The unit of all numbers.
     """
     figure, ax = axes(6.8, 1.1 + 0.42 * len(setups))
     names = list(dict.fromkeys(part for parts in setups.values() for part in parts))
@@ -134,11 +134,11 @@ def plot_memory(setups: Mapping[str, Mapping[str, float]], *, unit: str) -> Figu
 
 
 def plot_gaps(gaps: Mapping[str, float], *, rounding: float) -> Figure:
-    """Relative gaps on a logarithmic axis, blue where they are rounding alone, red where not.
+    """Relative gaps on a logarithmic axis, blue if they are only rounding, otherwise red.
 
     Args:
-        gaps: By name; a gap of 0 ends at the left edge.
-        rounding: Up to it a gap is called rounding.
+        gaps: The gaps, by name; a gap of 0 ends at the left edge.
+        rounding: Gaps up to this count as rounding.
     """
     figure, ax = axes(6.8, 0.9 + 0.38 * len(gaps))
     for row, gap in enumerate(gaps.values()):
@@ -148,16 +148,16 @@ def plot_gaps(gaps: Mapping[str, float], *, rounding: float) -> Figure:
         ax.plot(shown, row, marker, color=colour, markersize=8)
     ax.axvline(rounding, color=GREY, linestyle=":", linewidth=1)
     ax.set(yticks=range(len(gaps)), yticklabels=list(gaps), xscale="log",
-           xlim=(NOTHING, 10), xlabel="gap to the joined batch's gradient, relative")  # fmt: skip
+           xlim=(NOTHING, 10), xlabel="relative gap to the joined batch's gradient")  # fmt: skip
     ax.invert_yaxis()
     return figure
 
 
 def plot_layer_norms(norms: Mapping[str, Sequence[float]], layers: Sequence[str]) -> Figure:
-    """The gradient's norm in each layer, a line of points per name, on a logarithmic axis.
+    """The norm of the gradient in each layer on a logarithmic axis, one line of points per name.
 
     Args:
-        norms: By name, one norm per layer.
+        norms: One norm per layer, by name.
         layers: Their names, first to last.
     """
     figure, ax = axes(6.4, 3.0)

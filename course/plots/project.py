@@ -1,4 +1,4 @@
-"""Figures of the project: takes of an object, the mistakes by pairs, a score next to its bars."""
+"""Figures of the project: takes of an object, mistakes by pairs, a score and its baselines."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MOST_PAIRS = 10
-"""Bars of a figure: the pairs below hold a mistake or two each."""
+"""Bars in a figure: further pairs have only a mistake or two each."""
 MOST_COLUMNS = 8
-"""Objects in a figure: more, and an image is too small to be told from its neighbour."""
+"""Objects in a figure: with more, an image is too small to be distinguished from its neighbour."""
 
 
 def plot_takes(images: Tensor, labels: Tensor, groups: Tensor, *, columns: int = 6) -> Figure:
-    """Objects that were photographed more than once: a column each, a take below the other.
+    """Objects that were photographed more than once: one column per object, with its takes.
 
     Args:
         images: [N, H, W].
         labels: [N].
-        groups: [N], alike for takes of one object.
+        groups: [N], equal for takes of the same object.
         columns: How many objects; those with the most takes come first.
 
     Source: Lecture 3, "Splits and leakage"; ledger B22.
@@ -48,11 +48,11 @@ def plot_takes(images: Tensor, labels: Tensor, groups: Tensor, *, columns: int =
 
 
 def plot_bars(scores: Mapping[str, Any], *, model: str) -> Figure:
-    """Accuracies with their intervals, the model's in blue.
+    """Accuracies with their intervals; the model's is blue.
 
     Args:
-        scores: By name, an interval with `value`, `low` and `high`, e.g. `wilson_interval`'s.
-        model: Which of the names is the model; the others are bars to take.
+        scores: An interval with `value`, `low` and `high`, e.g. from `wilson_interval`, by name.
+        model: The name of the model; the others are baselines to beat.
 
     Source: Lecture 1, "The debug ladder"; ledger T21.
     """
@@ -72,12 +72,13 @@ def plot_headroom(
     people: Mapping[tuple[int, int], float],
     num_examples: int,
 ) -> Figure:
-    """What each pair of classes costs, and which part of it is to be won.
+    """The accuracy lost to each pair of classes, and how much of it can be gained back.
 
     Args:
-        pairs: Two classes and the count of their mistakes, the largest first.
-        people: By pair, the share of its mistakes that people make as well; none where it lacks.
-        num_examples: All that were evaluated: points count these.
+        pairs: Two classes and the count of their mistakes, largest first.
+        people: The share of a pair's mistakes that people make, too, by pair; 0 if a pair is
+        missing.
+        num_examples: Number of examples evaluated; points are a share of these.
 
     Source: Lecture 3, "Error analysis"; ledger N24, S19.
     """
@@ -92,7 +93,7 @@ def plot_headroom(
                     va="center", fontsize=8)  # fmt: skip
     names = [f"{low} and {high}" for low, high, _ in shown]
     ax.set_yticks(range(len(shown), 0, -1), names)
-    ax.set(xlabel="points of accuracy (blue: to be won, grey: misread by people, too)")
+    ax.set(xlabel="points of accuracy (blue: to gain, grey: misread by people, too)")
     ax.margins(x=0.15)
     ax.set_xlim(left=0)
     return figure

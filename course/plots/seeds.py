@@ -1,4 +1,4 @@
-"""What seeds do to a score: pairs of runs, and how an interval narrows with more of them."""
+"""How a score varies with the seed: pairs of runs, and how an interval narrows with more seeds."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 LEVEL = 0.95
 """Confidence of the intervals drawn."""
 TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-"""Of half widths, in points: the axis is logarithmic."""
+"""Limits of the half widths, in points, on a logarithmic axis."""
 JITTER = 0.11
-"""Height between two seeds' points of a row, so that equal scores stay visible."""
+"""Vertical distance between the points of two seeds, so that equal scores stay visible."""
 
 
 def plot_scores(scores: Mapping[str, Sequence[float]], *, unit: str = "points") -> Figure:
     """A row of points per setting, one per seed, with their mean.
 
     Args:
-        scores: By setting, a score per seed.
-        unit: Of the scores.
+        scores: One score per seed, by setting.
+        unit: Unit of the scores.
 
     Source: Lecture 3, "Ablation discipline"; ledger T27.
     """
@@ -37,19 +37,19 @@ def plot_scores(scores: Mapping[str, Sequence[float]], *, unit: str = "points") 
         ax.annotate(f"{mean:.2f}", (mean, height + 0.38), xytext=(0, 2), color=RED, ha="center",
                     textcoords="offset points", fontsize=8)  # fmt: skip
     ax.set_yticks(range(len(scores), 0, -1), list(scores))
-    ax.set(ylim=(0.4, len(scores) + 0.8), xlabel=f"{unit} (a dot per seed; line: their mean)")
+    ax.set(ylim=(0.4, len(scores) + 0.8), xlabel=f"{unit} (one dot per seed; line: their mean)")
     return figure
 
 
 def plot_pairs(
     baseline: Sequence[float], variant: Sequence[float], names: tuple[str, str]
 ) -> Figure:
-    """Each seed's two scores joined by a line: up where the variant is better.
+    """The two scores of each seed, joined by a line that rises if the variant is better.
 
     Args:
-        baseline: A score per seed.
+        baseline: One score per seed.
         variant: The same seeds' scores, in the same order.
-        names: Of the two.
+        names: Names of the two.
 
     Source: Lecture 3, "Ablation discipline"; ledger N23, T27.
     """
@@ -60,12 +60,12 @@ def plot_pairs(
         left.plot([0, 1], [a, b], "o" + style, color=colour, markersize=4, linewidth=1.2)
     left.set_xticks([0, 1], list(names))
     left.set(xlim=(-0.3, 1.3), ylabel="points")
-    left.set_title("a line per seed; dashed: not higher", fontsize=9)
+    left.set_title("one line per seed; dashed: not higher", fontsize=9)
     right.axvline(0, color="black", linewidth=1)
     right.plot(differences, range(1, len(differences) + 1), "o", color=BLUE)
     mean = math.fsum(differences) / len(differences)
     right.axvline(mean, color=RED, label=f"mean {mean:+.2f}")
-    right.set(xlabel=f"{names[1]} less {names[0]}, points", ylabel="seed, counted from 1")
+    right.set(xlabel=f"{names[1]} minus {names[0]}, points", ylabel="seed, counted from 1")
     right.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.15))
     return figure
 
@@ -74,8 +74,8 @@ def plot_widths(spreads: Mapping[str, float], *, most: int = 30) -> Figure:
     """Half the width of a 95 % interval of the mean over the number of seeds.
 
     Args:
-        spreads: By name, the standard deviation of what is averaged.
-        most: Seeds up to which it is drawn.
+        spreads: The standard deviation of the averaged values, by name.
+        most: The largest number of seeds drawn.
 
     Source: Lecture 3, "Ablation discipline"; ledger T27.
     """

@@ -1,4 +1,4 @@
-"""Signals through depth: one curve per network, and histograms layer by layer."""
+"""Signals through a deep network: one curve per network, and histograms layer by layer."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def plot_depth(
     """One number per layer on a logarithmic axis, one curve per network.
 
     Args:
-        curves: Name to the positive numbers of layers 1, 2, ...; a 0 leaves a gap.
+        curves: The positive numbers of layers 1, 2, ..., by name; a 0 leaves a gap.
         ylabel: What is measured.
-        title: Above the axes.
+        title: Title above the axes.
 
     Raises:
-        ValueError: More curves than there are styles, or none.
+        ValueError: There are more curves than line styles, or none.
     """
     if not 1 <= len(curves) <= len(LINES):
         raise ValueError(f"{len(curves)} curves: expected 1 to {len(LINES)}.")
@@ -48,19 +48,19 @@ def plot_histograms(
     xlabel: str = "output",
     limit: float | None = None,
 ) -> Figure:
-    """A histogram per network (row) and layer (column), each scaled to its own highest bar.
+    """One histogram per network (row) and layer (column), each scaled to its own highest bar.
 
     Args:
-        rows: Name of the network to name of the layer to its numbers, of any shape; the same
-            layers in each.
+        rows: Numbers of any shape, by the name of the network and then of the layer; the same
+        layers in each.
         xlabel: What the numbers are.
-        limit: The axes run from -limit to limit; left out, each has the range of its numbers.
+        limit: The axes run from -limit to limit; by default each has the range of its numbers.
 
     Raises:
         ValueError: There is nothing to draw.
     """
     if not rows or not all(rows.values()):
-        raise ValueError("no histogram: expected at least one network with one layer.")
+        raise ValueError("no histograms: expected at least one network with one layer.")
     from matplotlib.figure import Figure
 
     columns = max(map(len, rows.values()))

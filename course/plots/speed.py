@@ -1,4 +1,4 @@
-"""Speed as pictures: single calls and their median, products by size, pace by workers, costs, gaps.
+"""Figures for speed: single calls and their median, products by size, workers, costs, gaps.
 
 Source: Engineering module, §5 and lab 5; Lecture 3, "Is the GPU waiting?"; ledger X27, C34, T33.
 """
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 LINES = ((BLUE, "o-"), (ORANGE, "s--"), (GREEN, "^:"))
 NONE = 1e-9
-"""Where a gap of rounding, or of 0, is drawn at least: a log axis has no 0."""
+"""The smallest gap drawn, also for 0 and rounding: a log axis has no 0."""
 
 
 def _plain_ticks(axis: Any) -> None:
-    """1, 2, 3, 5, 7, 10, ... in plain digits on a log axis, not 6 × 10¹."""
+    """Label a log axis with 1, 2, 3, 5, 7, 10, ... in plain digits, not 6 × 10¹."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0), numticks=12))
@@ -29,10 +29,10 @@ def _plain_ticks(axis: Any) -> None:
 
 
 def plot_timings(timings: Mapping[str, Any]) -> Figure:
-    """Each repeat as a dot, the median as a bar, the first call as a diamond; a row per name.
+    """Each repeat as a dot, the median as a bar, the first call as a diamond; one row per name.
 
     Args:
-        timings: By name, what `course.analysis.timing.time_in_turn` gives.
+        timings: The results of `course.analysis.timing.time_in_turn`, by name.
     """
     figure, ax = axes(6.6, 1.3 + 0.42 * len(timings))
     for row, timing in enumerate(timings.values()):
@@ -51,11 +51,11 @@ def plot_timings(timings: Mapping[str, Any]) -> Figure:
 
 
 def plot_products(sizes: Sequence[int], seconds: Mapping[str, Sequence[float]]) -> Figure:
-    """Time of a product of two square matrices by their size, with the line of n³.
+    """Time of a product of two square matrices over their size, with a line for n³.
 
     Args:
-        sizes: Rows of the matrices, rising.
-        seconds: By device, one time per size.
+        sizes: Rows of the matrices, ascending.
+        seconds: One time per size, by device.
 
     Source: Engineering module, lab 5; ledger X27, N57.
     """
@@ -73,12 +73,12 @@ def plot_products(sizes: Sequence[int], seconds: Mapping[str, Sequence[float]]) 
 
 
 def plot_pace(pace: Callable[[int], float], measured: Mapping[int, float], step_s: float) -> Figure:
-    """Time a batch by number of workers: as predicted, as measured, and the step's own.
+    """Time per batch over the number of workers: predicted, measured, and of the step alone.
 
     Args:
         pace: Predicted seconds per batch for a number of workers.
         measured: Seconds per batch by number of workers; may be empty.
-        step_s: Of the step alone, below which no loader gets.
+        step_s: Time of the step alone, the lower limit for any loader.
     """
     most = max([4, *measured])
     figure, ax = axes(5.6, 3.1)
@@ -94,10 +94,10 @@ def plot_pace(pace: Callable[[int], float], measured: Mapping[int, float], step_
 
 
 def plot_costs(costs: Mapping[str, tuple[float, float]]) -> Figure:
-    """What each switch does to time and memory of a step, as multiples of the plain step's.
+    """Time and memory of a step under each switch, as multiples of the plain step's.
 
     Args:
-        costs: By name, (time, memory) as multiples; 1 and 1 is the plain step.
+        costs: (time, memory) as multiples, by name; the plain step is (1, 1).
 
     Source: Training-loop chapter, c7; ledger T33.
     """
@@ -112,7 +112,7 @@ def plot_costs(costs: Mapping[str, tuple[float, float]]) -> Figure:
                         textcoords="offset points", va="center", fontsize=8,
                         ha="left" if value >= 1 else "right")  # fmt: skip
         ax.axvline(1, color=GREY, linewidth=1)
-        ax.set(title=title, xscale="log", xlabel="times the plain step's",
+        ax.set(title=title, xscale="log", xlabel="multiple of the plain step's",
                xlim=(min(0.5, 0.7 * min(values)), max(2.0, 1.6 * max(values))))  # fmt: skip
         _plain_ticks(ax.xaxis)
         ax.set(yticks=rows, yticklabels=list(costs) if column == 0 else [], ylim=(len(costs), -1))
@@ -120,10 +120,10 @@ def plot_costs(costs: Mapping[str, tuple[float, float]]) -> Figure:
 
 
 def plot_gaps(gaps: Mapping[str, Mapping[str, float]]) -> Figure:
-    """How far the ranks' average is from the joined batch's gradient, on a log axis.
+    """How far the ranks' mean is from the joined batch's gradient, on a log axis.
 
     Args:
-        gaps: By setting, then by way to average: ‖average − joined‖ / ‖joined‖.
+        gaps: ‖mean − joined‖ / ‖joined‖, by setting and then by the way of averaging.
     """
     figure, ax = axes(6.8, 3.1)
     ways = list(next(iter(gaps.values())))

@@ -1,4 +1,4 @@
-"""A split as a picture: what both sides share, how their labels lie, whether their inputs differ.
+"""A figure of a split: what both sides share, how labels are distributed, whether inputs differ.
 
 Source: Lecture 3, "Splits and shift"; ledger T24, F99.
 """
@@ -23,22 +23,22 @@ SHARED = {
     "val_in_shared_groups": ("in shared groups", "leak-group"),
     "val_not_later": ("not later", "leak-time"),
 }
-"""Figures that are shares of the validation examples, in words, and the fault they belong to."""
+"""The report's shares of validation examples, with their labels, and the fault each belongs to."""
 MOST_TICKS = 10
 
 
 def split_figure(report: Any) -> Figure:
-    """The report's panels, as far as it measured something for them.
+    """The panels for which the report measured something.
 
-    Left, the share of validation that training reaches into (red where it is a fault). Then the
-    labels of both sides. Right, the scores of a classifier that tries to tell validation inputs
-    from training inputs: two equal heaps mean that it cannot.
+    On the left, the share of validation that overlaps with training (red if it is a fault). Then
+    the labels of both sides. On the right, the scores of a classifier that tries to distinguish
+    validation from training inputs: two equal histograms mean that it cannot.
 
     Args:
-        report: As `course.data.check_split` gives it.
+        report: The result of `course.data.check_split`.
 
     Returns:
-        A Figure that belongs to no window; `figure.savefig(path)` writes it.
+        A Figure without a window; `figure.savefig(path)` writes it.
     """
     panels: list[Callable[[Axes, Any], None]] = []
     if any(name in report.figures for name in SHARED):
@@ -54,7 +54,7 @@ def split_figure(report: Any) -> Figure:
     for axes, draw in zip(figure.axes, panels, strict=False):
         draw(axes, report)
     if not panels:
-        made.set_axis_off()  # nothing was measured: the verdict alone
+        made.set_axis_off()  # nothing was measured: only the verdict
     return figure
 
 
@@ -111,7 +111,7 @@ def _draw_heaps(axes: Axes, sides: dict[str, list]) -> None:
 
 
 def _name_sides(axes: Axes, report: Any, p: str, what: str) -> None:
-    """Title with the p-value, and the colours' legend."""
+    """Title with the p-value, and a legend for the colours."""
     from matplotlib.patches import Patch
 
     alarm = {"label_shift_p": "label-shift", "covariate_shift_p": "covariate-shift"}[p]

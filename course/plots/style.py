@@ -1,4 +1,4 @@
-"""One look for all figures: colours that all readers can tell apart, axes without a box."""
+"""One look for all figures: colours that all readers can distinguish, axes without a box."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def axes(width: float = 6.4, height: float = 3.6, columns: int = 1) -> tuple[Fig
     Args:
         width: Inches.
         height: Inches.
-        columns: Axes side by side; more than 1 gives an array of them.
+        columns: Axes side by side; more than 1 gives an array of axes.
     """
     from matplotlib.figure import Figure
 
@@ -31,14 +31,14 @@ def axes(width: float = 6.4, height: float = 3.6, columns: int = 1) -> tuple[Fig
 
 
 def named(name: str, width: int = 24, lines: int = 2) -> str:
-    """A name that a reader typed, on few short lines: a long one would push the figure aside."""
+    """A user's name broken into a few short lines, since a long one would displace the figure."""
     return "\n".join(
         textwrap.wrap(name, width, max_lines=lines, placeholder=" …", break_on_hyphens=False)
     )
 
 
 def whole_numbers(ax: Any) -> None:
-    """Ticks of the x axis at whole numbers only: there is no epoch 2.5."""
+    """Set ticks of the x axis only at whole numbers: there is no epoch 2.5."""
     from matplotlib.ticker import MaxNLocator
 
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

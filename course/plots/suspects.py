@@ -1,4 +1,4 @@
-"""Pictures of runs under suspicion: a log next to the healthy one, a line-up, one batch, a race."""
+"""Figures of suspicious runs: a log next to the healthy one, a line-up, one batch, a race."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Log = Mapping[str, Sequence[float]]
-"""Columns of a log by name, one number per epoch; empty where the run never got so far."""
+"""Columns of a log by name, one number per epoch; empty if the run did not get that far."""
 PANELS = {
     "loss": "training loss", "grad_norm": "gradient norm", "val_accuracy": "validation accuracy",
     "held_kb": "memory held, kB",
 }  # fmt: skip
-"""Columns that are drawn, and what stands above them."""
+"""The columns that are drawn, and the titles above them."""
 SPREAD = ("loss", "grad_norm")
-"""Those whose axis is logarithmic where the values ask for it."""
+"""Columns whose axis is logarithmic if the values need it."""
 LITTLE = 100.0
-"""The axis of kB reaches at least so high: nothing held is a line at the bottom."""
+"""The kB axis reaches at least this high, so that no memory held is a line at the bottom."""
 
 
 def plot_log(log: Log, healthy: Log, *, title: str = "", ceiling: float | None = None) -> Figure:
     """Four columns of a log over the epochs, next to those of the healthy run.
 
     Args:
-        log: Of the run under suspicion.
-        healthy: Of the run without a bug.
-        title: Above all panels.
-        ceiling: Share of the labels that are right, drawn into the accuracy.
+        log: Log of the suspicious run.
+        healthy: Log of the run without a bug.
+        title: Title above all panels.
+        ceiling: Share of the labels that are right, drawn in the accuracy panel.
 
     Source: Training-loop chapter, c5; ledger S06, T19.
     """
@@ -48,12 +48,12 @@ def plot_log(log: Log, healthy: Log, *, title: str = "", ceiling: float | None =
 
 
 def plot_lineup(logs: Mapping[str, Log], healthy: Log, *, ceiling: float | None = None) -> Figure:
-    """A row per run without its name's reason, the healthy run behind each.
+    """One row per anonymous run, with the healthy run behind each.
 
     Args:
-        logs: By the letter under which a run is shown.
-        healthy: Of the run without a bug.
-        ceiling: Share of the labels that are right, drawn into the accuracy.
+        logs: Logs by the letter that stands for a run.
+        healthy: Log of the run without a bug.
+        ceiling: Share of the labels that are right, drawn in the accuracy panel.
 
     Source: Training-loop chapter, c5; ledger S06, X45.
     """
@@ -80,7 +80,7 @@ def _two(ax: Any, name: str, log: Log, healthy: Log, ceiling: float | None) -> N
     ax.plot(range(1, len(usual) + 1), usual, color=BLUE, linewidth=2.2, label="healthy")
     ax.plot(range(1, len(values) + 1), values, color=RED, linewidth=1.2, label="this run")
     if not len(values):
-        ax.text(0.5, 0.4, "no row at all", color=RED, ha="center", transform=ax.transAxes)
+        ax.text(0.5, 0.4, "no rows at all", color=RED, ha="center", transform=ax.transAxes)
     if name in SPREAD and is_wide([*values, *usual]):
         ax.set_yscale("log")
     if name == "held_kb":
@@ -96,11 +96,11 @@ COLUMNS = 3
 
 
 def plot_one_batch_bugs(curves: Mapping[str, Sequence[float]], healthy: Sequence[float]) -> Figure:
-    """The loss of one batch under each bug, the healthy loop behind it.
+    """The loss of one batch under each bug, with the healthy loop behind it.
 
     Args:
-        curves: By bug, a loss per update; those that are not finite are left out.
-        healthy: The same without a bug.
+        curves: One loss per update, by bug; those that are not finite are left out.
+        healthy: The losses without a bug.
 
     Source: Lecture 3, "Rung 3 · overfit one batch"; ledger S17, X22.
     """
@@ -127,8 +127,8 @@ def plot_experiment(frames: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Loss, gradient norm and accuracy of simulated networks over their updates.
 
     Args:
-        frames: By name, what `course.widgets.simulator` says of a learner: `losses` at `loss_at`,
-            `norms` at `norm_at`, `accuracies` at `seen_at`.
+        frames: What `course.widgets.simulator` reports about a learner, by name: `losses` at
+            `loss_at`, `norms` at `norm_at`, `accuracies` at `seen_at`.
 
     Source: Training-loop chapter, c6; ledger S07, X39, X41.
     """

@@ -1,9 +1,9 @@
-"""Figures in a notebook that follow its theme, light or dark, also when it is switched later.
+"""Figures in a notebook that follow its theme, light or dark, even if it is switched later.
 
-A PNG is black on white for ever. So in a notebook a figure comes as SVG inside the page as well,
-whose ink and paper are the page's own colours; where a page shows no such SVG (an exported or not
-trusted notebook) the PNG next to it is shown. Ink is what was drawn in matplotlib's default text
-colour: data in colours of their own keep them.
+A PNG stays black on white. So in a notebook a figure is also embedded as SVG, whose ink and paper
+are the page's own colours; if a page does not show such SVG (an exported or untrusted notebook),
+the PNG next to it is shown. Ink is everything drawn in matplotlib's default text colour: data drawn
+in other colours keep them.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, PAPER = "#1a1b1c", "#fdfcfb"
-"""Colours that nothing else has, so that they can be found again in the drawing."""
+"""Colours that nothing else uses, so that they can be found in the drawing."""
 INKED = (
     "text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor", "xtick.color",
     "ytick.color", "legend.labelcolor",
 )  # fmt: skip
 PAPERED = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
 MAX_SVG = 400_000
-"""Letters; a figure of tens of thousands of points stays a PNG."""
+"""Characters; a figure with tens of thousands of points stays a PNG."""
 
 
 def follow_theme() -> None:
-    """Let every figure that this notebook shows from here on follow the page's theme."""
+    """Make every figure that this notebook shows from here on follow the page's theme."""
     import matplotlib
     from IPython import get_ipython
 
-    import_module("matplotlib_inline.backend_inline")  # loaded later, it would undo what follows
+    import_module("matplotlib_inline.backend_inline")  # loaded later, it would undo the rest
     matplotlib.rcParams.update({name: INK for name in INKED} | {name: PAPER for name in PAPERED})
     formatter = get_ipython().display_formatter.formatters["text/html"]
     formatter.for_type_by_name("matplotlib.figure", "Figure", themed_svg)
 
 
 def themed_svg(figure: Figure) -> str | None:
-    """The figure as SVG in the page's own colours; None where it would be too large.
+    """The figure as SVG in the page's own colours; None if it would be too large.
 
     Args:
         figure: Drawn with `INK` and `PAPER` as its default colours.
@@ -61,7 +61,7 @@ def themed_svg(figure: Figure) -> str | None:
 
 
 def _spoken(figure: Figure) -> str:
-    """What a screen reader says: titles and axes."""
+    """The text for screen readers: titles and axes."""
     from html import escape
 
     said: list[Any] = []

@@ -1,11 +1,11 @@
-"""The lecture's simulations, alive: each a folder with state.py, widget.py, widget.js and twin.py.
+"""Interactive simulations of the lecture: folders with state.py, widget.py, widget.js and twin.py.
 
     from course.widgets import TrainingArithmetic
     TrainingArithmetic(batch_size=64)
 
-`catalogue()` lists them in the lecture's order without importing any; `find("S01")` gives the class
-behind a name or a ledger id; `export(widget, "page.html")` writes one page that needs no kernel.
-How they are built: course/widgets/base/widget.py.
+`catalogue()` lists them in the lecture's order without importing any; `find("S01")` returns the
+class for a name or a ledger id; `export(widget, "page.html")` writes a single page that needs no
+kernel. How they are built: course/widgets/base/widget.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def find(wanted: str) -> type[CourseWidget]:
     """The class of the widget called `wanted`: its id, e.g. `arithmetic`, or a ledger id, `S01`.
 
     Raises:
-        UnknownIdError: There is none; the message names the nearest.
+        UnknownIdError: There is no such widget; the message names the nearest one.
     """
     for entry in catalogue().values():
         if wanted.upper() in entry.ledger:
@@ -39,12 +39,12 @@ def find(wanted: str) -> type[CourseWidget]:
 def export(widget: CourseWidget, path: Path | str) -> Path:
     """Write one self-contained HTML page that works from a file, without a kernel or network.
 
-    A widget with few settings is written with the frames of all of them, one that trains with
+    A widget with few settings is written with the frames of all of them, and one that trains with
     recorded runs.
 
     Args:
-        widget: With the settings that the page starts with.
-        path: Where to, e.g. `arithmetic.html`.
+        widget: A widget, set as the page should start.
+        path: The file to write, e.g. `arithmetic.html`.
 
     Raises:
         ValueError: The page would be larger than 500 kB.
@@ -59,7 +59,7 @@ def __getattr__(name: str) -> Any:
         if entry.name == name:
             return entry.load()
     raise AttributeError(
-        f"course.widgets has no {name}; there are "
+        f"course.widgets has no {name}; it has "
         + ", ".join(entry.name for entry in catalogue().values())
     )
 

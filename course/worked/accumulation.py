@@ -17,9 +17,9 @@ def _loss(weight: torch.Tensor, x: float, y: float) -> torch.Tensor:
     title="Gradient accumulation by hand",
     perturb={"lr": 0.05},
     reconstructed=(
-        "Only the gradients −2, −6 and −8 are left of the lecture's numbers; (wx − y)², lr 0.1, "
-        "the pairs (2,1), (3,2) and w = 0.8 stand in an earlier public revision of the slides. At "
-        "w = 0 any pairs with xy = 2 and xy = 6 give the same gradients, e.g. (1,2) and (1,6)."
+        "Of the lecture's numbers only the gradients −2, −6 and −8 are left; (wx − y)², lr 0.1, "
+        "the pairs (2,1), (3,2) and w = 0.8 are from an earlier public version of the slides. At w "
+        "= 0 any pairs with xy = 2 and xy = 6 give the same gradients, e.g. (1,2) and (1,6)."
     ),
 )
 def gradient_accumulation(
@@ -62,7 +62,7 @@ def gradient_accumulation(
 
     yield Step("mean loss after the step", mean_loss(updated))
     forgotten = accumulated * accum_steps
-    yield Step("without / K: gradient", forgotten, formula="K times too long")
+    yield Step("without / K: gradient", forgotten, formula="too long by a factor of K")
     yield Step("without / K: w", w - lr * forgotten)
     yield Step("without / K: mean loss", mean_loss(w - lr * forgotten))
     yield Step("stepping after each micro-batch: w", _step_each(examples, w, lr))
@@ -72,7 +72,7 @@ def gradient_accumulation(
 
 
 def _step_each(examples: tuple[tuple[float, float], ...], w: float, lr: float) -> float:
-    """No accumulation at all: one step a micro-batch, each loss in full."""
+    """No accumulation at all: one step per micro-batch, each with its undivided loss."""
     for x, y in examples:
         w -= lr * 2 * (w * x - y) * x
     return w

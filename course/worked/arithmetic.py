@@ -1,6 +1,6 @@
 """Training arithmetic: iterations, last batches and updates of the lecture's examples.
 
-`training_arithmetic` itself stands in `course/data/arithmetic.py`, below the engine.
+`training_arithmetic` itself is in `course/data/arithmetic.py`, below the engine.
 """
 
 from collections.abc import Iterator
@@ -24,30 +24,30 @@ def epochs_and_iterations(
     """Iterations, updates and examples, with the short last batch and without it."""
     run = training_arithmetic(num_examples, batch_size, epochs)
     yield Step("batches, exactly", num_examples / batch_size, 312.5, formula="N / B")
-    yield Step("iterations an epoch", run.iterations_per_epoch, 313, formula="⌈N / B⌉")
+    yield Step("iterations per epoch", run.iterations_per_epoch, 313, formula="⌈N / B⌉")
     rest = "N − (⌈N / B⌉ − 1) · B"
     yield Step("last batch", run.last_batch, 16, formula=rest, as_printed="only 16 examples")
     yield Step("updates", run.updates, 939, formula="E · ⌈N / B⌉")
     yield Step("examples seen", run.examples_seen, 30_000, formula="E · N", as_printed="30000")
     cut = training_arithmetic(num_examples, batch_size, epochs, drop_last=True)
-    yield Step("drop_last: iterations an epoch", cut.iterations_per_epoch, formula="⌊N / B⌋")
+    yield Step("drop_last: iterations per epoch", cut.iterations_per_epoch, formula="⌊N / B⌋")
     yield Step("drop_last: updates", cut.updates, formula="E · ⌊N / B⌋")
     yield Step("drop_last: examples seen", cut.examples_seen, formula="E · ⌊N / B⌋ · B")
 
 
 @worked(
     "N02",
-    title="The hand calculation: 1,000 / 64, 5 epochs",
+    title="A hand calculation: 1,000 / 64, 5 epochs",
     perturb={"num_examples": 1_001},
 )
 def hand_calculation(
     num_examples: int = 1_000, batch_size: int = 64, epochs: int = 5
 ) -> Iterator[Step]:
-    """Full batches, the last one, and the examples added up again."""
+    """Full batches, the last batch, and the examples summed as a check."""
     run = training_arithmetic(num_examples, batch_size, epochs)
     full = run.iterations_per_epoch - 1
     yield Step("batches, exactly", num_examples / batch_size, 15.625, formula="N / B")
-    yield Step("iterations an epoch", run.iterations_per_epoch, 16, formula="⌈N / B⌉")
+    yield Step("iterations per epoch", run.iterations_per_epoch, 16, formula="⌈N / B⌉")
     yield Step("examples in full batches", full * batch_size, 960, formula=f"{full} · {batch_size}")
     yield Step("last batch", run.last_batch, 40, formula=f"N − {full} · {batch_size}")
     yield Step("updates", run.updates, 80, formula=f"{epochs} · {run.iterations_per_epoch}")
@@ -58,11 +58,12 @@ def hand_calculation(
 
 @worked(
     "N03",
-    title="Accumulation: the formula's updates and the loop's",
+    title="Accumulation: updates by the formula and by the loop",
     perturb={"accum_steps": 3},
     reconstructed=(
-        "The chapter's list below the heading is lost: 79 updates per epoch is what arithmetic "
-        "leaves. Its 237 is a formula's; the loop counted below is printed in another chapter (c7)."
+        "The list below the chapter's heading is lost, but arithmetic allows only 79 updates per "
+        "epoch. Its 237 comes from a formula; the loop counted below is printed in another chapter "
+        "(c7)."
     ),
 )
 def accumulation_updates(
@@ -71,13 +72,15 @@ def accumulation_updates(
     """The formula's count, then the printed loop walked micro-batch by micro-batch."""
     run = training_arithmetic(num_examples, batch_size, epochs, accum_steps=accum_steps)
     yield Step("effective batch", run.effective_batch, 128, formula="B · K")
-    yield Step("micro-batches an epoch", run.iterations_per_epoch, 313, formula="⌈N / B⌉")
+    yield Step("micro-batches per epoch", run.iterations_per_epoch, 313, formula="⌈N / B⌉")
     yield Step(
-        "updates an epoch, flushing", run.updates_per_epoch, rebuilt=79, formula="⌈N / (B·K)⌉"
+        "updates per epoch, flushing", run.updates_per_epoch, rebuilt=79, formula="⌈N / (B·K)⌉"
     )
     full, left = divmod(run.iterations_per_epoch, accum_steps)
     yield Step(
-        "of them full, and micro-batches in the short one", [full, left], formula="M divmod K"
+        "full updates among them, and micro-batches in the short one",
+        [full, left],
+        formula="M divmod K",
     )
     yield Step("updates by the formula", run.formula_updates, 237, formula="E · ⌈N / (B·K)⌉")
 
@@ -87,7 +90,7 @@ def accumulation_updates(
         len(windows),
         formula="steps when (i + 1) mod K = 0: E · ⌊M / K⌋, and leftovers leak",
     )
-    yield Step("most micro-batches in one of its updates", max(windows), formula="K + M mod K")
+    yield Step("most micro-batches in one of these updates", max(windows), formula="K + M mod K")
     for name, options in {
         "a counter that never resets": {"remainder": "carry"},
         "drop_last": {"drop_last": True, "remainder": "drop"},
@@ -102,7 +105,7 @@ def accumulation_updates(
 
 
 def _printed_loop(micro_batches: int, accum_steps: int, epochs: int) -> list[int]:
-    """Micro-batches behind each update of the chapter's loop."""
+    """Number of micro-batches in each update of the chapter's loop."""
     windows, held = [], 0
     for _ in range(epochs):
         for i in range(micro_batches):
@@ -120,7 +123,7 @@ def _printed_loop(micro_batches: int, accum_steps: int, epochs: int) -> list[int
     perturb={"num_examples": 50_100},
 )
 def iterations_quiz(num_examples: int = 50_000, batch_size: int = 256) -> Iterator[Step]:
-    """One epoch."""
+    """Counts for one epoch, with the short last batch and without it."""
     run = training_arithmetic(num_examples, batch_size, 1)
     cut = training_arithmetic(num_examples, batch_size, 1, drop_last=True)
     yield Step("batches, exactly", num_examples / batch_size, formula="N / B")
@@ -138,10 +141,10 @@ def iterations_quiz(num_examples: int = 50_000, batch_size: int = 256) -> Iterat
 def updates_quiz(
     num_examples: int = 20_000, batch_size: int = 64, accum_steps: int = 4, epochs: int = 10
 ) -> Iterator[Step]:
-    """The intended answer is the formula's; the chapter's loop makes ten updates fewer."""
+    """The intended answer is the formula's; the chapter's loop makes ten fewer updates."""
     size = (num_examples, batch_size, epochs)
     run = training_arithmetic(*size, accum_steps=accum_steps)
-    yield Step("micro-batches an epoch", run.iterations_per_epoch, formula="⌈N / B⌉")
+    yield Step("micro-batches per epoch", run.iterations_per_epoch, formula="⌈N / B⌉")
     yield Step("updates by the formula", run.formula_updates, formula="E · ⌈N / (B·K)⌉")
     yield Step("updates, flushing the remainder", run.updates)
     windows = _printed_loop(run.iterations_per_epoch, accum_steps, epochs)
@@ -169,11 +172,11 @@ def mnist(
     mean: float = 0.1307,
     sd: float = 0.3081,
 ) -> Iterator[Step]:
-    """Counts of both loaders, and black and white after Normalize(mean, sd)."""
+    """Counts for both loaders, and the values of black and white after Normalize(mean, sd)."""
     train = training_arithmetic(num_train, batch_size, epochs)
     val = training_arithmetic(num_val, val_batch_size, 1)
-    yield Step("training batches, last one", [train.iterations_per_epoch, train.last_batch])
-    yield Step("validation batches, last one", [val.iterations_per_epoch, val.last_batch])
+    yield Step("training batches, size of the last", [train.iterations_per_epoch, train.last_batch])
+    yield Step("validation batches, size of the last", [val.iterations_per_epoch, val.last_batch])
     yield Step("updates", train.updates, formula="E · ⌈N / B⌉")
     black, white = (float((p - Fraction(str(mean))) / Fraction(str(sd))) for p in (0, 1))
     yield Step("normalised pixel range", [black, white], formula="(p − mean) / sd, p = 0 and 1")
@@ -188,10 +191,10 @@ def mnist(
 def annotated_script(
     num_examples: int = 2_000, batch_size: int = 64, epochs: int = 100
 ) -> Iterator[Step]:
-    """Batches an epoch, the last of them, and all updates."""
+    """Batches per epoch, the last batch, and the total number of updates."""
     run = training_arithmetic(num_examples, batch_size, epochs)
     yield Step("batches, exactly", num_examples / batch_size, formula="N / B")
-    yield Step("iterations an epoch", run.iterations_per_epoch, formula="⌈N / B⌉")
+    yield Step("iterations per epoch", run.iterations_per_epoch, formula="⌈N / B⌉")
     yield Step("last batch", run.last_batch)
     yield Step("updates", run.updates, formula="E · ⌈N / B⌉")
 
@@ -199,30 +202,30 @@ def annotated_script(
 @worked(
     "N46",
     title="The simulator: 500 / 16",
-    tells="updates an epoch",
+    tells="updates per epoch",
     perturb={"batch_size": 15},
 )
 def simulator(num_examples: int = 500, batch_size: int = 16) -> Iterator[Step]:
     """One epoch of the training simulator."""
     run = training_arithmetic(num_examples, batch_size, 1)
     yield Step("batches, exactly", num_examples / batch_size, formula="N / B")
-    yield Step("updates an epoch", run.updates_per_epoch, formula="⌈N / B⌉")
+    yield Step("updates per epoch", run.updates_per_epoch, formula="⌈N / B⌉")
     yield Step("last batch", run.last_batch)
 
 
 @worked(
     "N47",
-    title="Accumulation steps for a wanted batch",
+    title="Accumulation steps for a desired batch size",
     perturb={"wanted": (512, 64)},
     reconstructed=(
-        "The lecture's K is lost; 256 = 64 · K leaves no other than 4, which an earlier public "
-        "revision of the slide has. The chapter's 8 is printed."
+        "The lecture's K is lost, but 256 = 64 · K allows only 4, and an earlier public version of "
+        "the slide has it. The chapter's 8 is printed."
     ),
 )
 def accumulation_steps(
     wanted: tuple[int, int] = (256, 64), fits: tuple[int, int] = (64, 8)
 ) -> Iterator[Step]:
-    """K = wanted batch / what fits in memory, checked by the effective batch it gives."""
+    """K = desired batch size / batch size that fits in memory, checked by multiplying back."""
     known = (
         {"rebuilt": 4},
         {
@@ -235,4 +238,4 @@ def accumulation_steps(
         accum_steps = big // small
         yield Step(f"{name}: K", accum_steps, formula=f"{big} / {small}", **k)
         run = training_arithmetic(big, small, 1, accum_steps=accum_steps)
-        yield Step(f"{name}: updates for one wanted batch", run.updates, formula="one step")
+        yield Step(f"{name}: updates for one desired batch", run.updates, formula="one step")

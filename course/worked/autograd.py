@@ -18,8 +18,8 @@ def _leaf(value: float | tuple[float, ...]) -> Tensor:
     title="A graph by hand: L = a·x + b",
     perturb={"x": 4.0},
     reconstructed=(
-        "The slide's formula and all its numbers are lost; L = a·x + b with a = 2, x = 3, b = 1 "
-        "stand in an earlier public revision. Any other numbers would fit the words that are left."
+        "The slide's formula and all its numbers are missing; L = a·x + b with a = 2, x = 3, b = 1 "
+        "is from an earlier public version. Any other numbers would fit the remaining words."
     ),
 )
 def graph_by_hand(a: float = 2.0, x: float = 3.0, b: float = 1.0) -> Iterator[Step]:
@@ -40,8 +40,8 @@ def graph_by_hand(a: float = 2.0, x: float = 3.0, b: float = 1.0) -> Iterator[St
     title="The tape of (w·x + b)²",
     perturb={"b": 2.0},
     reconstructed=(
-        "Only the figure's title is left; the numbers stand in the figure of an earlier public "
-        "revision and may have changed since."
+        "Only the figure's title is left; the numbers are from the figure in an earlier public "
+        "version and may have changed since."
     ),
     figure="tape",
 )
@@ -65,8 +65,8 @@ def tape(x: float = 2.0, w: float = 3.0, b: float = 1.0) -> Iterator[Step]:
     title="Backward through two layers",
     perturb={"w1": 1.0},
     reconstructed=(
-        "Of the slide only “both gates open” is left; the numbers stand in an earlier public "
-        "revision of it. Any positive w1, w2 and x would open both gates."
+        "Only “both gates open” is left of the slide; the numbers are from an earlier public "
+        "version. Any positive w1, w2 and x would open both gates."
     ),
 )
 def two_layers(x: float = 2.0, y: float = 1.0, w1: float = 0.5, w2: float = 0.5) -> Iterator[Step]:
@@ -117,7 +117,7 @@ def accumulating_grad(
 def four_gradients(
     x: tuple[float, ...] = (1.0, 2.0, 3.0), tie: tuple[float, ...] = (3.0, 3.0, 1.0)
 ) -> Iterator[Step]:
-    """Sum, squared sum, mean and max, each alone and without a reset; then a tie."""
+    """Gradients of sum, squared sum, mean and max, with and without a reset; then a tie."""
     functions: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
         "sum": (Tensor.sum, "1 for each"),
         "squared sum": (lambda v: v.square().sum(), "2x"),
@@ -130,8 +130,8 @@ def four_gradients(
         yield Step(name, _grad(function, x), formula=formula)
         function(never_reset).backward()
         cumulative.append(never_reset.grad.tolist())
-    yield Step("without a reset", cumulative, formula="running sum of the four")
-    yield Step("tie: max() splits", _grad(Tensor.max, tie), formula="1 / number of largest")
+    yield Step("without a reset", cumulative, formula="running sum of the four gradients")
+    yield Step("tie: max() splits", _grad(Tensor.max, tie), formula="1 / number of tied maxima")
     yield Step("tie: amax splits", _grad(Tensor.amax, tie))
     yield Step("tie: max(dim) picks one", _grad(lambda v: v.max(dim=0).values, tie))
 
@@ -144,7 +144,7 @@ def _grad(function: Callable[[Tensor], Tensor], values: tuple[float, ...]) -> Te
 
 @worked(
     "N58",
-    title="No clearing: the gradient of step N",
+    title="Without zero_grad(): the gradient at step N",
     perturb={"steps": 50},
 )
 def never_cleared(steps: int = 100, lr: float = 0.01, slope: float = 1.0) -> Iterator[Step]:
@@ -162,7 +162,7 @@ def never_cleared(steps: int = 100, lr: float = 0.01, slope: float = 1.0) -> Ite
     bowl, _ = _train_uncleared(lambda w: 0.5 * w**2, steps, lr, start=1.0)
     largest = max(abs(grad / bowl[0]) for grad in bowl)
     yield Step(
-        "on the bowl ½w²: largest gradient, in the first",
+        "on the bowl ½w²: largest gradient, relative to the first",
         largest,
         formula="the sum swings back once w has passed 0",
     )
@@ -171,7 +171,7 @@ def never_cleared(steps: int = 100, lr: float = 0.01, slope: float = 1.0) -> Ite
 def _train_uncleared(
     loss: Callable[[Tensor], Tensor], steps: int, lr: float, start: float
 ) -> tuple[list[float], float]:
-    """The .grad that each step used, and the way from the start to the end."""
+    """The .grad that each step used, and the distance from start to end."""
     weight = _leaf(start)
     optimizer = torch.optim.SGD([weight], lr=lr)
     used = []

@@ -1,4 +1,4 @@
-"""Gradient clipping: a 3-4-5 gradient scaled to norm 1, together, tensor by tensor, by value."""
+"""Gradient clipping: a 3-4-5 gradient clipped by its joint norm, per tensor, and by value."""
 
 from collections.abc import Iterator
 
@@ -15,12 +15,12 @@ from course.worked.step import Step
     title="Clipping a 3-4-5 gradient",
     perturb={"max_norm": 2.0},
     reconstructed=(
-        "Of the slide's numbers only max_norm = 1.0 is left; the others stand in an earlier public "
-        "revision of it. Any two numbers with a norm above 1 would fit the words that are left."
+        "Of the slide's numbers only max_norm = 1.0 is left; the others are from an earlier public "
+        "version. Any two numbers with a norm above 1 would fit the remaining words."
     ),
 )
 def gradient_clipping(g: tuple[float, ...] = (3.0, 4.0), max_norm: float = 1.0) -> Iterator[Step]:
-    """Norm, factor and clipped gradient; then what torch's 1e-6 in the denominator changes."""
+    """Norm, factor and clipped gradient; then the effect of torch's 1e-6 in the denominator."""
     grad = torch.tensor(g, dtype=torch.float64)
     norm = grad.norm().item()
     factor = 1.0 if norm <= max_norm else max_norm / norm
@@ -38,12 +38,12 @@ def gradient_clipping(g: tuple[float, ...] = (3.0, 4.0), max_norm: float = 1.0) 
             yield Step("torch, float64: norm", clipped.norm())
     unit = torch.zeros_like(grad)
     unit[0] = max_norm
-    yield Step("torch: a norm at the ceiling becomes", _torch_clip(unit, max_norm).norm())
+    yield Step("torch: a norm equal to max_norm becomes", _torch_clip(unit, max_norm).norm())
 
     by_value = grad.clamp(-max_norm, max_norm)
     yield Step("clip by value", by_value, formula="each gᵢ to [−max_norm, max_norm]")
     cosine = nn.functional.cosine_similarity(grad, by_value, dim=0)
-    yield Step("clip by value: cosine to g", cosine, formula="1 would keep the direction")
+    yield Step("clip by value: cosine with g", cosine, formula="1 would mean the same direction")
 
 
 def _torch_clip(grad: torch.Tensor, max_norm: float) -> torch.Tensor:
@@ -55,7 +55,7 @@ def _torch_clip(grad: torch.Tensor, max_norm: float) -> torch.Tensor:
 
 @worked(
     "N51",
-    title="Global norm or tensor by tensor",
+    title="Clipping by the global norm or per tensor",
     tells="per tensor: norm of both",
     perturb={"limit": 0.25},
 )
@@ -66,7 +66,7 @@ def global_or_per_tensor(
     num_tensors: int = 9,
     num_elements: int = 100_000_000,
 ) -> Iterator[Step]:
-    """One exploding tensor takes the healthy one down with it, or not; and what each allows."""
+    """Does one exploding tensor also shrink a healthy one, and what norm does each rule allow?"""
     grads = [torch.tensor(g, dtype=torch.float64) for g in (early, late)]
     names = [f"[{', '.join(f'{value:g}' for value in g)}]" for g in (early, late)]
     together = _clipped(grads, limit)
@@ -79,14 +79,14 @@ def global_or_per_tensor(
     yield Step("per tensor: norm of both", torch.cat(apart).norm(), formula=f"√({squares})")
     many = [torch.full((2,), 1e3, dtype=torch.float64) for _ in range(num_tensors)]
     joint = torch.cat([_clipped([grad], limit)[0] for grad in many]).norm()
-    yield Step(f"per tensor, {num_tensors} large ones: norm in limits", joint / limit, formula="√T")
+    yield Step(
+        f"per tensor, {num_tensors} large tensors: norm / limit", joint / limit, formula="√T"
+    )
     for count in (10_000, num_elements):
         # one clipped number seen `count` times: nothing of that size is stored
         by_value = torch.tensor(1e3 * limit, dtype=torch.float64).clamp(-limit, limit)
         norm = by_value.expand(count).norm()
-        yield Step(
-            f"by value, {count:.0e} large numbers: norm in limits", norm / limit, formula="√n"
-        )
+        yield Step(f"by value, {count:.0e} large numbers: norm / limit", norm / limit, formula="√n")
 
 
 def _clipped(grads: list[torch.Tensor], max_norm: float) -> list[torch.Tensor]:
@@ -99,12 +99,13 @@ def _clipped(grads: list[torch.Tensor], max_norm: float) -> list[torch.Tensor]:
 
 @worked(
     "N56",
-    title="The printed grad_norm and the gradient's norm",
+    title="The printed grad_norm and the norm of the gradient",
     tells="ratio",
     perturb={"lr": 0.05},
     reconstructed=(
-        "The module prints the loop with its model, data and rate, but no seed and no output. Seed "
-        "0 is ours; another seed gives other numbers and nearly the same ratio."
+        "The module prints the loop with its model, data and learning rate, but neither a seed nor "
+        "any output. Seed 0 is our choice; another seed gives other numbers and nearly the same "
+        "ratio."
     ),
 )
 def printed_norm(

@@ -1,4 +1,4 @@
-"""Error analysis: an ablation, a count of mistakes by bucket, and a ceiling for each stage."""
+"""Error analysis: an ablation, mistakes counted by bucket, and a ceiling for each stage."""
 
 import math
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def _exact(value: float) -> Fraction:
 def ablation(
     baseline: float = 82.0, augmented: float = 84.1, bigger: float = 82.4, both: float = 84.0
 ) -> Iterator[Step]:
-    """Each change alone, both, the one given the other, and their interaction."""
+    """The gain of each change alone, of both, of one given the other, and their interaction."""
     base, aug, big, two = (_exact(v) for v in (baseline, augmented, bigger, both))
     yield Step("augmentation", float(aug - base), formula=f"{augmented} − {baseline}")
     yield Step("bigger model", float(big - base), formula=f"{bigger} − {baseline}")
@@ -50,19 +50,19 @@ BUCKETS = (
     title="A hundred mistakes in five buckets",
     perturb={"accuracy": 90.0},
     reconstructed=(
-        "Only the figure's title is left; the counts stand in the figure of an earlier public "
-        "revision and may have changed since."
+        "Only the figure's title is left; the counts are from the figure in an earlier public "
+        "version and may have changed since."
     ),
     figure="error_buckets",
 )
 def error_buckets(
     buckets: tuple[tuple[str, int], ...] = BUCKETS, accuracy: float = 82.0
 ) -> Iterator[Step]:
-    """What each bucket could win at most, and how sure its share is."""
+    """The most that each bucket could gain, and the uncertainty of its share."""
     total = sum(count for _, count in buckets)
     yield Step("mistakes sorted", total, rebuilt=100, formula="Σ counts")
     gains = ceiling_gains(buckets, accuracy)
-    yield Step("points to win at most", gains, formula="(100 − accuracy) · share")
+    yield Step("most points to gain", gains, formula="(100 − accuracy) · share")
     two = buckets[0][1] + buckets[2][1]
     yield Step("first and third bucket, mistakes", two)
     product = f"{100 - accuracy:g} · {two / total:.2f}"
@@ -73,7 +73,7 @@ def error_buckets(
 
 
 def ceiling_gains(buckets: tuple[tuple[str, int], ...], accuracy: float) -> list[float]:
-    """Points of accuracy that each bucket would give back if all of it were repaired."""
+    """Points of accuracy to gain if all mistakes in a bucket were fixed, for each bucket."""
     total = sum(count for _, count in buckets)
     return [float((100 - _exact(accuracy)) * count / total) for _, count in buckets]
 
@@ -86,22 +86,24 @@ STAGES = (("detector", 83.0), ("character classifier", 91.0), ("spell-correct", 
     title="The ceiling of each stage",
     perturb={"baseline": 81.0},
     reconstructed=(
-        "Only the figure's title is left; the numbers stand in the figure of an earlier public "
-        "revision and may have changed since."
+        "Only the figure's title is left; the numbers are from the figure in an earlier public "
+        "version and may have changed since."
     ),
     figure="ceiling",
 )
 def ceiling_analysis(
     stages: tuple[tuple[str, float], ...] = STAGES, baseline: float = 82.0, all_true: float = 100.0
 ) -> Iterator[Step]:
-    """Accuracy with one stage replaced by the truth, and what no single stage explains."""
+    """Accuracy with one stage replaced by the truth, and the gain that no single stage explains."""
     gains = [_exact(accuracy) - _exact(baseline) for _, accuracy in stages]
     known_gains = chain((1.0, 9.0, 1.0), repeat(None))
     for (name, _), gain, known in zip(stages, gains, known_gains, strict=False):
         yield Step(f"{name} perfect", float(gain), rebuilt=known, formula="accuracy − baseline")
     together = _exact(all_true) - _exact(baseline)
     added = " + ".join(f"{float(gain):g}" for gain in gains)
-    yield Step("singles together", float(sum(gains)), formula=added)
-    yield Step("all replaced at once", float(together), formula=f"{all_true:g} − {baseline:g}")
+    yield Step("sum of the single gains", float(sum(gains)), formula=added)
+    yield Step(
+        "gain if all are replaced at once", float(together), formula=f"{all_true:g} − {baseline:g}"
+    )
     rest = f"{float(together):g} − {float(sum(gains)):g}"
     yield Step("interaction", float(together - sum(gains)), formula=rest)

@@ -10,7 +10,7 @@ from course.worked.step import Step
 
 @worked(
     "N55",
-    title="Mean of batch means against the mean",
+    title="The mean of batch means against the true mean",
     tells="mean of the batch means",
     perturb={"sizes": (16, 16, 8)},
 )
@@ -31,8 +31,8 @@ def running_loss(
 
 @worked(
     "N60",
-    title="Always the majority: accuracy and F1",
-    tells="F1 of the minority",
+    title="Always predicting the majority: accuracy and F1",
+    tells="F1 of the minority class",
     perturb={"class_sizes": (800, 200)},
 )
 def majority_vote(class_sizes: tuple[int, int] = (900, 100)) -> Iterator[Step]:
@@ -43,4 +43,6 @@ def majority_vote(class_sizes: tuple[int, int] = (900, 100)) -> Iterator[Step]:
     yield Step("accuracy", accuracy, formula=f"{class_sizes[0]} / {sum(class_sizes)}")
     hits = ((predicted == 1) & (targets == 1)).sum()
     wrong = (predicted != targets).sum()  # false positives and false negatives
-    yield Step("F1 of the minority", 2 * hits / (2 * hits + wrong), formula="2TP / (2TP + FP + FN)")
+    yield Step(
+        "F1 of the minority class", 2 * hits / (2 * hits + wrong), formula="2TP / (2TP + FP + FN)"
+    )

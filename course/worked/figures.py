@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def sampled_classes(
     class_sizes: tuple[int, int], batch_size: int, epochs: int, seed: int
 ) -> Figure:
-    """Minority members of the weighted sampler's batches, and examples never drawn."""
+    """Minority examples in the weighted sampler's batches, and examples that were never drawn."""
     from course.worked.sampling import simulate
 
     touched, counts = simulate(class_sizes, batch_size, epochs, seed)
@@ -27,7 +27,7 @@ def sampled_classes(
     left.hist(counts.tolist(), bins=bins, color=BLUE)
     plain = batch_size * class_sizes[1] / sum(class_sizes)
     left.axvline(plain, color=RED, linestyle="--", label=f"unweighted: {plain:g}")
-    left.set(xlabel=f"minority members of a batch of {batch_size}", ylabel="batches")
+    left.set(xlabel=f"minority examples in a batch of {batch_size}", ylabel="batches")
     left.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), fontsize="small")
     drawn = touched.mean(dim=0).tolist()
     labels = [
@@ -74,7 +74,7 @@ def tape(x: float, w: float, b: float) -> Figure:
 
 
 def lr_finder(rates: tuple[float, ...], losses: tuple[float, ...]) -> Figure:
-    """Loss over learning rate, with the minimum and a tenth of it."""
+    """Loss over learning rate; the rate of the smallest loss and a tenth of it are marked."""
     figure, ax = axes()
     ax.semilogx(rates, losses, "o-", color=BLUE)
     lowest = rates[losses.index(min(losses))]
@@ -86,7 +86,7 @@ def lr_finder(rates: tuple[float, ...], losses: tuple[float, ...]) -> Figure:
 
 
 def finder_reach(start: float, factor: float, steps: int, end: float) -> Figure:
-    """Learning rate by step for the lecture's factor and for one that reaches the end."""
+    """Learning rate by step, for the lecture's factor and for one that reaches the end."""
     figure, ax = axes()
     fitting = (end / start) ** (1 / (steps - 1))
     for ratio, color in ((factor, RED), (fitting, GREEN)):
@@ -101,7 +101,7 @@ def finder_reach(start: float, factor: float, steps: int, end: float) -> Figure:
 
 
 def error_buckets(buckets: tuple[tuple[str, int], ...], accuracy: float) -> Figure:
-    """One square a mistake, then the buckets sorted, with the points each could win."""
+    """One square per mistake, then the buckets by size, with the points that each could gain."""
     from course.worked.error_analysis import ceiling_gains
 
     colors = [BLUE, ORANGE, GREEN, RED, GREY]
@@ -124,7 +124,7 @@ def error_buckets(buckets: tuple[tuple[str, int], ...], accuracy: float) -> Figu
 
 
 def ceiling(stages: tuple[tuple[str, float], ...], baseline: float, all_true: float) -> Figure:
-    """Accuracy with each stage replaced by the truth, above the baseline."""
+    """Accuracy with each stage replaced by the ground truth, above the baseline."""
     figure, ax = axes()
     rows = [*stages, ("all stages", all_true)]
     names = [name for name, _ in rows]
@@ -162,7 +162,7 @@ def cosine(
 
 
 def cosine_per_batch(lr: float, t_max: int, num_batches: int, epochs: int) -> Figure:
-    """The same scheduler called per epoch and per batch, first epochs only."""
+    """The same scheduler called per epoch and per batch, over the first epochs."""
     from course.worked.schedules import cosine_rates
 
     shown = min(epochs, 20)
@@ -180,7 +180,7 @@ def cosine_per_batch(lr: float, t_max: int, num_batches: int, epochs: int) -> Fi
 
 
 def warmup(warmup: int, total: int, at: tuple[int, ...]) -> Figure:
-    """The factor of the learning rate over the run."""
+    """The learning-rate factor over the run."""
     from course.worked.schedules import warmup_factor
 
     factor = warmup_factor(warmup, total)
@@ -189,7 +189,7 @@ def warmup(warmup: int, total: int, at: tuple[int, ...]) -> Figure:
     ax.plot(steps, [factor(step) for step in steps], color=BLUE)
     ax.axvspan(0, warmup, color=ORANGE, alpha=0.3, label=f"warmup: {warmup} of {total} steps")
     ax.plot(at, [factor(step) for step in at], "o", color=BLUE)
-    ax.set(xlabel="update", ylabel="factor of the learning rate")
+    ax.set(xlabel="update", ylabel="learning-rate factor")
     ax.legend(frameon=False)
     return figure
 

@@ -1,9 +1,9 @@
-"""Other inputs than the lecture's: what a worked example takes, and what it says to the rest.
+"""Inputs other than the lecture's: what a worked example accepts, and the errors for the rest.
 
 An example is written for its own numbers, so `compute("N20", max_norm="a lot")` or a negative
-`max_norm` would end in a traceback from deep inside torch, or in a wrong number. What each input
-may be stands in the example's signature (whole numbers, numbers, tuples of them); the few
-ranges that its type does not tell stand in `RANGES`, by the input's name.
+`max_norm` would end in a traceback from deep inside torch, or in a wrong number. The example's
+signature says what each input may be (whole numbers, numbers, tuples of them); the few ranges that
+a type cannot express are in `RANGES`, by the input's name.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ RANGES: dict[str, tuple[float, float, str]] = {
 def checked_inputs(
     id: str, example: Callable[..., Any], given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The inputs as the example's signature wants them: tuples, whole numbers, floats.
+    """The inputs, converted to what the example's signature expects: tuples, whole numbers, floats.
 
     Args:
         id: The ledger's id, for the message.
         example: The function that computes the example.
-        given: Inputs by name; lists, tensors and NumPy values will do.
+        given: Inputs by name; lists, tensors and NumPy values are accepted.
 
     Raises:
-        ValueError: An input is of another kind, not finite, empty, or out of its range.
+        ValueError: An input has the wrong type, is not finite, is empty, or is out of range.
     """
     hints = get_type_hints(example)
     return {
@@ -81,7 +81,7 @@ def _checked(value: Any, hint: Any, title: str, name: str) -> Any:
     whole = hint is int
     words = "a whole number" if whole else "a finite number"
     if not _is_number(value) or (whole and value != int(value)):
-        raise ValueError(f"{title} = {value!r}: expected {words}, as the lecture's.")
+        raise ValueError(f"{title} = {value!r}: expected {words}, like the lecture's.")
     low, high, allowed = RANGES.get(
         name, (1, math.inf, "1 or more") if whole else (-math.inf, math.inf, words)
     )
@@ -91,9 +91,9 @@ def _checked(value: Any, hint: Any, title: str, name: str) -> Any:
 
 
 def _checked_tuple(value: Any, hints: tuple[Any, ...], title: str, name: str) -> tuple[Any, ...]:
-    """`tuple[int, ...]` takes any number of items, but not none; `tuple[int, int]` takes two."""
+    """`tuple[int, ...]` takes one item or more; `tuple[int, int]` takes two."""
     if not isinstance(value, list) or not value:
-        raise ValueError(f"{title} = {value!r}: expected a list of at least one item, as [1, 2].")
+        raise ValueError(f"{title} = {value!r}: expected a list of at least one item, e.g. [1, 2].")
     if hints[-1] is Ellipsis:
         hints = hints[:1] * len(value)
     if len(value) != len(hints):

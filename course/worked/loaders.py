@@ -1,4 +1,4 @@
-"""Loaders: what a batch of a shuffled, a padded and a distributed data set really holds."""
+"""Loaders: what a batch really holds when data are shuffled, padded or distributed."""
 
 from collections.abc import Iterator
 
@@ -44,11 +44,11 @@ def shuffled_batches(
     )
     yield Step("batch 1", batches[0], list(LISTED[:16]), formula="the order's first B indices")
     drawn = [index for batch in batches for index in batch]
-    yield Step("examples that come once", sum(drawn.count(i) == 1 for i in set(drawn)))
+    yield Step("examples that occur exactly once", sum(drawn.count(i) == 1 for i in set(drawn)))
 
 
 def _order(num: int, listed: tuple[int, ...], seed: int) -> list[int]:
-    """The listed indices, then all others in a drawn order."""
+    """The listed indices, then all others in random order."""
     first = [index for index in dict.fromkeys(listed) if index < num]
     with seeded(seed):
         others = torch.randperm(num).tolist()
@@ -58,7 +58,7 @@ def _order(num: int, listed: tuple[int, ...], seed: int) -> list[int]:
 def _batches(order: list[int], batch_size: int, drop_last: bool) -> list[list[int]]:
     data = range(max(order) + 1)
     loader = DataLoader(data, batch_size, sampler=order, drop_last=drop_last, collate_fn=list)
-    with seeded(0):  # a loader draws a seed for workers even where it has none
+    with seeded(0):  # a loader draws a seed for its workers even if it has no workers
         return list(loader)
 
 
@@ -69,12 +69,12 @@ def _batches(order: list[int], batch_size: int, drop_last: bool) -> list[list[in
     perturb={"lengths": (12, 40)},
 )
 def padding(lengths: tuple[int, ...] = (12, 47)) -> Iterator[Step]:
-    """Shape, mask and waste of a batch padded to its longest member."""
+    """Shape, mask and wasted cells of a batch that is padded to its longest sequence."""
     sequences = [torch.arange(1, length + 1) for length in lengths]
     padded = pad_sequence(sequences, batch_first=True, padding_value=0)
     mask = padded != 0
     yield Step("padded shape", list(padded.shape), formula="[B, longest]")
-    yield Step("mask sums", mask.sum(dim=1), formula="the lengths again")
+    yield Step("mask sums", mask.sum(dim=1), formula="equal to the lengths")
     empty = (~mask).sum().item()
     yield Step("padding cells, all cells", [empty, padded.numel()], formula="Σ (longest − length)")
     yield Step("padding, percent", 100 * empty / padded.numel(), formula="100 · padding / all")
@@ -83,22 +83,24 @@ def padding(lengths: tuple[int, ...] = (12, 47)) -> Iterator[Step]:
 @worked(
     "N52",
     title="DistributedSampler: 10 items on 3 ranks",
-    tells="items that two ranks hold",
+    tells="items that two ranks share",
     perturb={"num_items": 11},
 )
 def distributed_shards(num_items: int = 10, num_ranks: int = 3) -> Iterator[Step]:
-    """Each rank's indices without shuffling, padded to equal length or cut."""
+    """Each rank's indices without shuffling, padded or cut to equal length."""
     padded = _shards(num_items, num_ranks, drop_last=False)
     for rank, shard in enumerate(padded):
-        yield Step(f"rank {rank}", shard, formula=f"indices {num_ranks} apart, then from the start")
+        yield Step(
+            f"rank {rank}", shard, formula=f"every {num_ranks}th index, then again from the start"
+        )
     drawn = [index for shard in padded for index in shard]
     yield Step(
-        "items that two ranks hold",
+        "items that two ranks share",
         len(drawn) - len(set(drawn)),
         formula="R · ⌈N / R⌉ − N: the sampler pads with the first items",
     )
     cut = _shards(num_items, num_ranks, drop_last=True)
-    yield Step("drop_last: items a rank", [len(shard) for shard in cut], formula="⌊N / R⌋")
+    yield Step("drop_last: items per rank", [len(shard) for shard in cut], formula="⌊N / R⌋")
     unseen = set(range(num_items)) - {index for shard in cut for index in shard}
     yield Step("drop_last: unseen items", sorted(unseen))
 

@@ -1,4 +1,4 @@
-"""Losses: log-sum-exp, label smoothing, and what a second softmax costs."""
+"""Losses: log-sum-exp, label smoothing, and the effect of a second softmax."""
 
 import math
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from course.worked.step import Step
 def log_sum_exp(
     logits: tuple[float, ...] = (1000.0, 1001.0, 1002.0), low: tuple[float, ...] = (-200.0, -201.0)
 ) -> Iterator[Step]:
-    """Shifted by the largest logit, and naively."""
+    """Log-sum-exp shifted by the largest logit, and computed naively."""
     z = torch.tensor(logits, dtype=torch.float64)
     yield Step("log-sum-exp", z.logsumexp(0), formula="max + log Σ exp(z − max)")
     yield Step("naive log-sum-exp", z.exp().sum().log(), formula="log Σ exp(z)")
@@ -44,7 +44,7 @@ def log_sum_exp(
 def label_smoothing(
     logits: tuple[float, ...] = (2.0, 1.0, 0.1), target: int = 0, smoothing: float = 0.1
 ) -> Iterator[Step]:
-    """Smoothed targets, the loss against them by torch and by hand, and the loss's floor."""
+    """Smoothed targets, the loss against them by torch and by hand, and its smallest value."""
     for num_classes in (3, 10):
         hit, miss = _smoothed(num_classes, smoothing)
         yield Step(f"targets, C = {num_classes}", [hit, miss], formula="1 − ε + ε/C and ε/C")
@@ -71,19 +71,19 @@ def _smoothed(num_classes: int, smoothing: float) -> tuple[float, float]:
 
 @worked(
     "N38",
-    title="Softmax twice: the loss that cannot fall",
+    title="Softmax applied twice: the loss that cannot fall",
     tells="smallest loss with a second softmax",
     perturb={"num_classes": (2, 4, 10, 1000)},
 )
 def softmax_twice(num_classes: tuple[int, ...] = (2, 3, 10, 1000)) -> Iterator[Step]:
-    """Cross-entropy of equal logits, and of a perfect softmax taken for logits."""
+    """Cross-entropy of equal logits, and of a perfect softmax output passed as logits."""
     chance, floor = [], []
     for c in num_classes:
         target = torch.tensor([0])
         chance.append(F.cross_entropy(torch.zeros(1, c, dtype=torch.float64), target).item())
-        perfect = F.one_hot(target, c).double()  # what a sure softmax puts out
+        perfect = F.one_hot(target, c).double()  # what a fully confident softmax returns
         floor.append(F.cross_entropy(perfect, target).item())
-    yield Step("loss by chance", chance, formula="ln C")
+    yield Step("loss at chance", chance, formula="ln C")
     yield Step("smallest loss with a second softmax", floor, formula="ln(1 + (C − 1) / e)")
     closed = [math.log(1 + (c - 1) / math.e) for c in num_classes]
     yield Step("the same in closed form", closed)

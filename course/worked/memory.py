@@ -1,7 +1,7 @@
-"""Memory and cost: bytes of weights and optimizer state, size of a checkpoint, FLOPs of a product.
+"""Memory and cost: bytes of weights and optimizer state, size of a checkpoint, FLOPs of a matmul.
 
-Seven billion weights are counted on torch's meta device, which allocates nothing; what Adam keeps
-for one weight is measured on a few.
+Seven billion weights are counted on torch's meta device, which allocates nothing; Adam's state per
+weight is measured on a few weights.
 """
 
 import io
@@ -40,7 +40,7 @@ def _adam_state(num: int, measured: int = 64) -> dict[str, int]:
 def weight_memory(
     small: int = 100_000_000, large: int = 7_000_000_000, graph: tuple[int, int] = (2, 3)
 ) -> Iterator[Step]:
-    """Weights, the chapter's 2-3 times for the graph, and what training with Adam holds."""
+    """Memory for weights, for the graph (the chapter's factor of 2-3), and for training by Adam."""
     weights = _bytes(small)
     yield Step(
         f"{small / 1e6:g} M weights in FP32, MB",
@@ -62,14 +62,14 @@ def weight_memory(
     name = f"{large / 1e9:g} B weights"
     yield Step(f"{name} in FP32, GB", full / GB, formula="4 bytes each")
     yield Step(
-        "the same without any graph, GB",
+        "the same without a graph, GB",
         full / GB,
         14.0,
         as_printed="14 GB",
-        formula="no_grad changes no weight",
+        formula="no_grad does not change the weights",
         correction=(
-            "In FP32 the weights alone take 28 GB, without a graph; 14 GB is what they take in 16 "
-            "bits. The graph comes on top and grows with the batch (F58)."
+            "In FP32 the weights alone take 28 GB, without a graph; in 16 bits they take 14 GB. "
+            "The graph comes on top and grows with the batch (F58)."
         ),
     )
     yield Step(f"{name} in 16 bits, GB", half / GB, formula="2 bytes each")
@@ -86,7 +86,7 @@ def weight_memory(
     perturb={"num_parameters": 13_000_000_000},
 )
 def adam_memory(num_parameters: int = 7_000_000_000) -> Iterator[Step]:
-    """What a real Adam step leaves behind for a weight, times the weights."""
+    """The state that a real Adam step leaves per weight, times the number of weights."""
     state = _adam_state(num_parameters)
     yield Step("m, GB", state["exp_avg"] / GB, formula="4 bytes each")
     yield Step("v, GB", state["exp_avg_sq"] / GB, formula="4 bytes each")
@@ -96,14 +96,14 @@ def adam_memory(num_parameters: int = 7_000_000_000) -> Iterator[Step]:
 
 @worked(
     "N49",
-    title="Size of a checkpoint in weights",
+    title="Size of a checkpoint relative to the weights",
     perturb={"width": 16},
 )
 def checkpoint_size(width: int = 400) -> Iterator[Step]:
-    """Model and optimizer saved after one step, over the model alone.
+    """Size of model and optimizer saved after one step, relative to the model alone.
 
-    The chapter's table says twice the model's size, and not whether the weights are counted in. For
-    Adam, which its script uses, what is saved besides the weights is twice their size.
+    The chapter's table says twice the model's size, but not whether that includes the weights. For
+    Adam, which its script uses, the state saved in addition to the weights is twice their size.
     """
     for name, optimizer, options in (
         ("SGD", torch.optim.SGD, {}),
@@ -117,11 +117,11 @@ def checkpoint_size(width: int = 400) -> Iterator[Step]:
             formula="saved bytes of model and optimizer / of the model",
         )
     yield Step(
-        "Adam: saved besides the weights / weights",
+        "Adam: saved in addition / weights",
         ratio - 1,
         2.0,
         0.05,
-        formula="m and v, if x2 is what comes on top of the weights; the whole file is x3 (F56)",
+        formula="m and v, if x2 means in addition to the weights; the whole file is x3 (F56)",
         as_printed="x2",
     )
 
@@ -143,12 +143,12 @@ def _saved_bytes(state: object) -> int:
 
 @worked(
     "N57",
-    title="FLOPs of a square matrix product",
+    title="FLOPs of a product of square matrices",
     tells="per doubling",
     perturb={"sizes": (256, 512, 1024)},
 )
 def matmul_flops(sizes: tuple[int, ...] = (512, 1024, 2048)) -> Iterator[Step]:
-    """A multiplication and an addition for each of n³ terms, and torch's own counter."""
+    """One multiplication and one addition for each of n³ terms; then the count by torch."""
     yield Step("FLOPs", [2 * n**3 for n in sizes], formula="2 n³")
     counted = [mm_flop((n, n), (n, n)) for n in sizes]
     yield Step("counted by torch", counted)

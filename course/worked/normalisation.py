@@ -24,7 +24,7 @@ def dropout_masks(
     draws: int = 600,
     seed: int = 0,
 ) -> Iterator[Step]:
-    """The chapter's two masks, then torch's dropout drawn until every mask has come."""
+    """The chapter's two masks, then torch's dropout, drawn until every mask has occurred."""
     x = torch.tensor(activations, dtype=torch.float64)
     printed_outputs = chain(([1.6, 0, 0.6, 0], [0, 2.4, 0, 1.8]), repeat(None))
     for indices, printed in zip(dropped, printed_outputs, strict=False):
@@ -82,7 +82,7 @@ _PRINTED_SCALE = {"as_printed": "1/(1-p) = 2", "at": "chapter c4, dropout"}
     perturb={"rates": (0.1, 0.5)},
 )
 def dropout_scale(rates: tuple[float, ...] = (0.2, 0.5), seed: int = 0) -> Iterator[Step]:
-    """What a surviving 1 becomes."""
+    """The value of a 1 that dropout keeps."""
     with seeded(seed):
         ones = torch.ones(1000, dtype=torch.float64)
         kept = {p: nn.functional.dropout(ones, p).max().item() for p in rates}
@@ -93,7 +93,7 @@ def dropout_scale(rates: tuple[float, ...] = (0.2, 0.5), seed: int = 0) -> Itera
 
 @worked(
     "N61",
-    title="How much a batch's mean and variance scatter",
+    title="How much the mean and variance of a batch scatter",
     tells="batch mean",
     perturb={"batch_sizes": (2, 8, 32)},
 )

@@ -1,4 +1,4 @@
-"""One complete training step on a two-output linear layer, and the loss to compute yourself."""
+"""One complete training step of a linear layer with two outputs, and a second loss to compute."""
 
 from collections.abc import Iterator
 
@@ -13,11 +13,11 @@ X, T = (1.0, 2.0), (1.0, 0.0)
 
 
 def _check_sizes(w: tuple[tuple[float, ...], ...], x: tuple[float, ...], t: tuple) -> None:
-    """One number of t for each row of W, one of x for each column: nothing is broadcast."""
+    """t needs one number per row of W, and x one per column: nothing is broadcast."""
     if {len(row) for row in w} != {len(x)} or len(t) != len(w):
         raise ValueError(
             f"W has rows of {[len(row) for row in w]} numbers, x has {len(x)}, t has {len(t)}; "
-            "each row needs as many as x, and t as many as there are rows."
+            "each row needs as many numbers as x has, and t needs one number per row."
         )
 
 
@@ -34,7 +34,7 @@ def _layer(w: tuple[tuple[float, ...], ...], dtype: torch.dtype) -> nn.Linear:
     title="One complete training step",
     perturb={"lr": 0.02},
     reconstructed=(
-        "The second row of the updated W is lost; lr times the printed gradient leaves no other."
+        "The second row of the updated W is missing; it follows from lr and the printed gradient."
     ),
 )
 def one_training_step(
@@ -90,9 +90,10 @@ def on_paper(
 
     Args:
         a, b, c, d, x, z, t, u, lr: The layer, whose bias is 0, the example, and the rate.
-        of, sign, bias, power, turned, rate, goal: Usual slips, each as a switch: the loss times
-            `of`; uphill; a bias that stays; the second loss by the factor instead of its square;
-            the wrong input in the gradient; another rate for the weight; the target times `goal`.
+        of, sign, bias, power, turned, rate, goal: Common slips, each as a switch: the loss times
+        `of`; a step uphill; a bias that does not move; the second loss by the factor instead of its
+        square; the wrong input in the gradient; another rate for the weight; the target times
+        `goal`.
 
     Returns:
         `loss`, `grad` (of b), `weight` (b after the step), `second` (the loss after it).
@@ -122,7 +123,7 @@ def second_loss(
     t: tuple[float, ...] = T,
     lr: float = 0.01,
 ) -> Iterator[Step]:
-    """The forward pass after the step of N09, and why the loss falls by one factor each time."""
+    """The forward pass after the step of N09; each step multiplies the loss by the same factor."""
     _check_sizes(w, x, t)
     losses, outputs = _train(w, x, t, lr, torch.float64, steps=100)
     yield Step("y after one step", outputs[1], formula="W′ x + b′")
@@ -146,7 +147,7 @@ def _train(
     dtype: torch.dtype,
     steps: int,
 ) -> tuple[list[float], list[list[float]]]:
-    """Losses and outputs before the first, after each of `steps` SGD steps."""
+    """Losses and outputs before the first and after each of `steps` SGD steps."""
     layer = _layer(w, dtype)
     optimizer = torch.optim.SGD(layer.parameters(), lr=lr)
     inputs, target = torch.tensor(x, dtype=dtype), torch.tensor(t, dtype=dtype)
@@ -172,7 +173,7 @@ def half_sum_or_mean(
     x: tuple[float, ...] = X,
     t: tuple[float, ...] = T,
 ) -> Iterator[Step]:
-    """The chapter writes ½ Σ and calls MSELoss; the two are one only for two outputs."""
+    """The chapter writes ½ Σ and calls MSELoss; the two are equal only for two outputs."""
     _check_sizes(w, x, t)
     inputs, target = torch.tensor(x, dtype=torch.float64), torch.tensor(t, dtype=torch.float64)
     losses, grads = {}, {}
@@ -186,10 +187,10 @@ def half_sum_or_mean(
     yield Step("reduction='mean'", losses["mean"], formula=f"Σ (y − t)² / {len(t)} outputs")
     yield Step("reduction='sum'", losses["sum"], formula="Σ (y − t)²")
     ratio = (grads["sum"] / grads["mean"]).unique()
-    yield Step("gradients of 'sum' in those of 'mean'", ratio, formula="number of outputs")
+    yield Step("gradient of 'sum' / gradient of 'mean'", ratio, formula="number of outputs")
     three = torch.cat([inputs, inputs[:1]])  # any three numbers: a third output breaks the equality
     yield Step(
-        "with three outputs: ½ Σ in the mean",
+        "with three outputs: ½ Σ / mean",
         0.5 * three.square().sum() / three.square().mean(),
         formula="½ · 3",
     )

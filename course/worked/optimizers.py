@@ -1,4 +1,4 @@
-"""Optimizers by hand: momentum, Adam, AdamW, and torch's own next to each."""
+"""Optimizers by hand: momentum, Adam and AdamW, each next to torch's."""
 
 import math
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from course.worked.step import Step
 def momentum_sgd(
     lr: float = 0.1, momentum: float = 0.9, grad: float = 1.0, steps: int = 4
 ) -> Iterator[Step]:
-    """Velocity and weight of torch's SGD, and the step that it approaches."""
+    """Velocity and weight of torch's SGD, and the step size that it approaches."""
     theta = torch.zeros((), dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.SGD([theta], lr=lr, momentum=momentum)
     thetas, velocities = [], []
@@ -60,7 +60,7 @@ def adam(theta: float = 1.0, lr: float = 0.1, grads: tuple[float, ...] = GRADS) 
 def adamw_and_l2(
     theta: float = 1.0, lr: float = 0.1, decay: float = 0.1, grads: tuple[float, ...] = GRADS
 ) -> Iterator[Step]:
-    """Decay of the weight itself, or decay put into the gradient and divided by √v with it."""
+    """Decay of the weight itself, or decay added to the gradient and divided by √v with it."""
     adamw = _run(torch.optim.AdamW, theta, grads, lr=lr, weight_decay=decay)
     l2 = _run(torch.optim.Adam, theta, grads, lr=lr, weight_decay=decay)
     yield Step("AdamW: θ", adamw, formula="θ (1 − lr · λ) − lr · m̂ / (√v̂ + ε)")
@@ -80,7 +80,7 @@ def adamw_and_l2(
 def adam_first_step(
     lr: float = 0.1, grads: tuple[float, ...] = (1e-6, 1e-3, 1.0, 1e3)
 ) -> Iterator[Step]:
-    """The size of the step hardly knows the size of the gradient."""
+    """The size of the step hardly depends on the size of the gradient."""
     after = [_run(torch.optim.Adam, 1.0, (grad,), lr=lr)[0] for grad in grads]
     yield Step("θ after one step from 1", after, formula="1 − lr · g / (|g| + ε)")
     yield Step("size of the step, in lr", [(1 - theta) / lr for theta in after])

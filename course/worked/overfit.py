@@ -25,10 +25,10 @@ def overfit_one_batch(
     threshold: float = 0.01,
     seed: int = 0,
 ) -> Iterator[Step]:
-    """The probe's final loss for many seeds, and how many miss the threshold.
+    """The probe's final loss for many seeds, and how many seeds miss the threshold.
 
-    None of the first 200 seeds does, and 1 of the first 2,000 (it ends at 0.061): a healthy loop
-    may fail the probe once in a while, so try a second seed before you hunt for a bug.
+    None of the first 200 seeds misses it, and 1 of the first 2,000 does (it ends at 0.061). So a
+    healthy loop may occasionally fail the probe: try a second seed before you hunt for a bug.
     """
     losses = final_losses(num_seeds, num_examples, sizes, lr, steps, seed)
     fan_in, hidden, num_classes = sizes
@@ -36,7 +36,7 @@ def overfit_one_batch(
     formula = f"({fan_in} + 1) · {hidden} + ({hidden} + 1) · {num_classes}"
     yield Step("parameters", count, formula=formula)
     yield Step("median loss", losses.median())
-    yield Step("99 % of the seeds below", losses.quantile(0.99))
+    yield Step("99 % of the seeds are below", losses.quantile(0.99))
     yield Step("largest loss", losses.max())
     missed = (losses > threshold).sum()
     yield Step("seeds above the threshold", missed, formula=f"loss > {threshold:g}")
@@ -52,7 +52,7 @@ def final_losses(
 ) -> Tensor:
     """Loss of each seed's network after training, shape [seeds].
 
-    All networks train side by side in stacked weights: the sum of their losses gives each the
+    All networks train side by side in stacked weights: with the sum of their losses, each gets the
     gradient it would have alone, and Adam works number by number.
     """
     starts = [_start(seed * num_seeds + i, num_examples, sizes) for i in range(num_seeds)]

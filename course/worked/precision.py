@@ -1,4 +1,4 @@
-"""Precision: three floating-point formats, what rounding swallows, and FP16's loss scale."""
+"""Precision: three floating-point formats, what rounding loses, and FP16's loss scale."""
 
 import math
 from collections.abc import Iterator
@@ -17,16 +17,16 @@ FORMATS = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
     perturb={"init_scale": 2.0**15},
 )
 def gradient_scaler(init_scale: float = 2.0**16, growth_interval: int = 2000) -> Iterator[Step]:
-    """A real scaler: its start, a full interval of good steps, one infinite gradient."""
+    """A real scaler: its first scale, a full interval of good steps, then one infinite gradient."""
     defaults = torch.amp.GradScaler("cpu")
     yield Step(
         "torch's first scale", defaults.get_scale(), 65_536.0, formula="2¹⁶", as_printed="2^{16}"
     )
-    yield Step("its good steps for a growth", defaults.get_growth_interval())
+    yield Step("good steps until it grows", defaults.get_growth_interval())
     scaler = torch.amp.GradScaler("cpu", init_scale=init_scale, growth_interval=growth_interval)
     early, grown = (_scale_after(scaler, 1.0, steps) for steps in (growth_interval - 1, 1))
     yield Step("factor one good step before", early / init_scale)
-    yield Step("factor after the last of them", grown / init_scale)
+    yield Step("factor after the last good step", grown / init_scale)
     yield Step("then after one inf, factor", _scale_after(scaler, math.inf, 1) / grown)
 
     half = torch.finfo(torch.float16)
@@ -39,10 +39,10 @@ def gradient_scaler(init_scale: float = 2.0**16, growth_interval: int = 2000) ->
     yield Step(
         "smallest gradient that survives scaling", survivor, formula=f"2⁻²⁴ / {init_scale:g}"
     )
-    yield Step("it, scaled, in FP16", (survivor * init_scale).to(torch.float16).item())
-    yield Step("it, unscaled, in FP16", survivor.to(torch.float16).item())
+    yield Step("that gradient, scaled, in FP16", (survivor * init_scale).to(torch.float16).item())
+    yield Step("that gradient, unscaled, in FP16", survivor.to(torch.float16).item())
     yield Step(
-        "gradients overflow from", half.max / init_scale, formula=f"65,504 / {init_scale:,g}"
+        "gradients overflow above", half.max / init_scale, formula=f"65,504 / {init_scale:,g}"
     )
     over = torch.tensor(1.0, dtype=torch.float64) * init_scale
     yield Step("a gradient of 1, scaled, in FP16", over.to(torch.float16).item())
@@ -71,7 +71,7 @@ def number_formats(
     small: float = 0.001,
     large: float = 70_000.0,
 ) -> Iterator[Step]:
-    """Bits, range and precision as torch knows them; then what rounding swallows."""
+    """Bits, range and precision as torch reports them; then what rounding loses."""
     infos = [torch.finfo(getattr(torch, FORMATS[name])) for name in formats]
     for name in formats:
         bits = bit_fields(name)
@@ -88,7 +88,7 @@ def number_formats(
         digits = -math.log10(info.eps)
         between = [math.floor(digits), math.ceil(digits)]
         yield Step(f"{name}: decimal digits", digits, formula="−log₁₀ eps")
-        yield Step(f"{name}: between so many digits", between, **_DIGITS.get(name, {}))
+        yield Step(f"{name}: decimal digits, as a range", between, **_DIGITS.get(name, {}))
     yield Step("smallest normal", [info.smallest_normal for info in infos])
     subnormal = [info.smallest_normal * info.eps for info in infos]
     yield Step("smallest subnormal", subnormal, formula="smallest normal · eps")
@@ -123,7 +123,7 @@ _DIGITS = {
 
 
 def bit_fields(name: str) -> list[int]:
-    """Sign, exponent and mantissa bits of a format, from torch's own description of it."""
+    """Sign, exponent and mantissa bits of a format, from torch.finfo."""
     info = torch.finfo(getattr(torch, FORMATS[name]))
     mantissa = round(-math.log2(info.eps))
     return [1, info.bits - 1 - mantissa, mantissa]

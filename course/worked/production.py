@@ -48,7 +48,7 @@ def production_loop(
         model.train()
         optimizer.zero_grad()
         for i, (inputs, targets) in enumerate(train_loader):
-            # accumulation: each window is divided by what it holds
+            # accumulation: each window is divided by the number of its micro-batches
             first = i - i % config["accum_steps"]
             window = min(config["accum_steps"], len(train_loader) - first)
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=config["bf16"]):
@@ -97,7 +97,7 @@ def script_length(
     costs: tuple[tuple[str, int], ...] = COSTS,
     script: str = "production_loop",
 ) -> Iterator[Step]:
-    """The chapter's script as its text has it, by its table, and one of ours with all its parts.
+    """Lines of the chapter's script as printed and by its own table, and of our version.
 
     The script itself is not reprinted here: a test counts its lines where the text is at hand.
     """
@@ -109,13 +109,13 @@ def script_length(
         45,
         formula="lines of code and of comments",
         correction=(
-            "The script as printed has 43 non-blank lines, five of them comments; 45 is a round "
-            "number. By the chapter's own table the parts add 38 lines to a loop of 6."
+            "The script as printed has 43 non-blank lines, five of them comments; 45 is a rounded "
+            "figure. By the chapter's own table, the parts add 38 lines to a loop of 6."
         ),
     )
     added = sum(lines for _, lines in costs)
-    yield Step("lines of the parts in the cost table", added, formula="Σ lines")
-    yield Step("minimal loop and parts", minimal + added, formula="by the table")
+    yield Step("lines of the parts, by the cost table", added, formula="Σ lines")
+    yield Step("minimal loop plus parts", minimal + added, formula="by the table")
     function = {"production_loop": production_loop, "stop_index": stop_index}[script]
     non_blank, code = count_lines(inspect.getsource(function))
     yield Step("ours, with every part: non-blank lines", non_blank)
@@ -123,7 +123,7 @@ def script_length(
 
 
 def count_lines(source: str) -> tuple[int, int]:
-    """Lines that are not blank, and those of them that are code."""
+    """Number of non-blank lines, and number of lines of code."""
     source = textwrap.dedent(source)
     lines = [line.strip() for line in source.splitlines()]
     documentation: set[int] = set()

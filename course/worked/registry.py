@@ -1,14 +1,14 @@
-"""What a worked numeric is: a function that computes a lecture example step by step.
+"""Worked numbers: functions that recompute the lecture's examples step by step.
 
     @worked("N20", title="Clipping", perturb={"max_norm": 2.0})
     def clipping(g=(3.0, 4.0), max_norm=1.0) -> Iterator[Step]:
         yield Step("norm before", computed=..., printed=5.0, formula="√(3² + 4²)")
 
 Its arguments are the example's inputs, with the lecture's values as defaults; it yields the steps.
-`printed` is what the source prints, and the only place where its answer may stand; `rebuilt` is
-what its text has lost; a step with neither is ours. `computed` comes from torch or exact
-arithmetic. `perturb` names another input under which some step must move, and a test tries it, so
-that no row can print its own answer back.
+`printed` is the value that the source prints, and the only place where its answer may appear;
+`rebuilt` is a value that its text has lost; a step with neither is our own. `computed` comes from
+torch or exact arithmetic. `perturb` names another input under which some step must move, and a test
+tries it, so that no row can print its own answer back.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def worked(
     tells: str = "",
     figure: str = "",
 ) -> Callable[[Callable[..., Iterable[Step]]], Callable[..., Worked]]:
-    """Register a generator of steps as a worked numeric.
+    """Register a generator of steps as a worked number.
 
     Args:
         id: The ledger's id, e.g. `N19`.
@@ -52,7 +52,7 @@ def worked(
         signature = inspect.signature(steps)
         unknown = set(perturb) - set(signature.parameters)
         assert not unknown and perturb, (
-            f"{id}: perturb names no input of its own: {unknown or '{}'}"
+            f"{id}: perturb = {unknown or '{}'} names no input of this example"
         )
 
         @wraps(steps)
@@ -87,7 +87,7 @@ def _computed(
     """The steps; with other inputs than the lecture's, without the lecture's values.
 
     Raises:
-        ValueError: Inputs that were changed make no example.
+        ValueError: The example cannot be computed with the changed inputs.
     """
     if not changed:
         return list(steps(**inputs))
@@ -100,49 +100,50 @@ def _computed(
         all_of_them = ", ".join(f"{name} = {plain(value)}" for name, value in inputs.items())
         why = "".join(str(fault).strip().splitlines()[:1]).rstrip(".")
         raise ValueError(
-            f"{id} makes no example with {shown} ({type(fault).__name__}: {why}). The inputs must "
-            f"fit together; all of them here: {all_of_them}."
+            f"{id} cannot be computed with {shown} ({type(fault).__name__}: {why}). The inputs "
+            f"must fit together; all inputs of this call: {all_of_them}."
         ) from fault
 
 
 @lru_cache
 def catalogue() -> dict[str, Entry]:
-    """All registered worked numerics by id, without importing torch."""
+    """All registered worked numbers by id, without importing torch."""
     return with_sources(read_catalogue("course.worked", Path(__file__).parent, "worked"))
 
 
 def compute(id: str, *, seed: int | None = None, **inputs: Any) -> Worked:
-    """Compute one worked numeric, with the lecture's inputs where no others are given.
+    """Compute one worked number, with the lecture's inputs unless others are given.
 
     Args:
-        id: The ledger's id, e.g. `N19`; typed loosely.
-        seed: Handed to an example that draws at random, in place of its own; others take none.
+        id: The ledger's id, e.g. `N19`; case and spaces do not matter.
+        seed: Replaces the seed of an example that draws random numbers; other examples take no
+        seed.
         inputs: Other inputs than the lecture's, by name.
 
     Raises:
-        UnknownIdError: No such id; the message names the nearest, or who knows it.
-        ValueError: The example has no such input, or cannot be computed with this one; the message
-            names those it has.
+        UnknownIdError: No such id; the message names the nearest one, or the command that knows it.
+        ValueError: The example has no such input, or cannot be computed with this value; the
+        message names the inputs it has.
     """
     if not isinstance(id, str):
         raise UnknownIdError(
-            f"{id!r} is not the id of a worked numeric: expected a text, as 'N20'."
+            f"{id!r} is not the id of a worked number: expected a string, e.g. 'N20'."
         )
     if id.strip()[:1].upper() in ("F", "K") and id.strip()[1:].isdigit():
         raise UnknownIdError(
-            f"'{id}' is not the id of a worked numeric (N01 to N62); claims are tried by "
+            f"'{id}' is not the id of a worked number (N01 to N62); claims are tried by "
             f"course.claims.compute, or on the command line by course claims {id.strip()}."
         )
-    numeric = find_entry(catalogue(), id, kind="a worked numeric").load()
+    numeric = find_entry(catalogue(), id, kind="a worked number").load()
     _check_inputs(id, numeric, inputs)
     return numeric(**inputs, **_seed_for(numeric, seed))
 
 
 def compute_all(seed: int | None = None) -> Iterator[Worked]:
-    """Compute every worked numeric, in the order of their ids.
+    """Compute every worked number, in the order of the ids.
 
     Args:
-        seed: Handed to those that draw at random, in place of their own.
+        seed: Replaces the seeds of the examples that draw random numbers.
     """
     for entry in catalogue().values():
         numeric = entry.load()

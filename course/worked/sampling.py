@@ -1,4 +1,4 @@
-"""Sampling: 900 examples of one class and 100 of the other, drawn evenly and by weight."""
+"""Sampling: 900 examples of one class and 100 of another, drawn uniformly and by weight."""
 
 import math
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def weighted_sampling(
     epochs: int = 20,
     seed: int = 0,
 ) -> Iterator[Step]:
-    """Which examples are in a batch, and which are never drawn although the sampler is balanced."""
+    """What a batch contains, and how many examples a balanced sampler never draws."""
     total, minority = sum(class_sizes), class_sizes[1]
     shares = [batch_size * size / total for size in class_sizes]
     animals = "29 dogs; 3 cats"
@@ -31,31 +31,31 @@ def weighted_sampling(
     yield Step("unweighted batch", shares, [29.0, 3.0], 0.5, formula, as_printed=animals)
     p = minority / total
     spread = math.sqrt(batch_size * p * (1 - p) * (total - batch_size) / (total - 1))
-    yield Step("sd of the minority's count", spread, formula="√(B p (1 − p) (N − B) / (N − 1))")
+    yield Step("sd of the minority count", spread, formula="√(B p (1 − p) (N − B) / (N − 1))")
     none = math.comb(class_sizes[0], batch_size) / math.comb(total, batch_size)
     chosen = f"C({class_sizes[0]}, B) / C({total}, B)"
-    yield Step("batches without minority, percent", 100 * none, formula=chosen)
+    yield Step("batches without the minority, percent", 100 * none, formula=chosen)
 
     weights = [1 / size for size in class_sizes]
-    yield Step("weight of an example", weights, [0.00111, 0.01], 5e-6, formula="1 / class size")
+    yield Step("weight per example", weights, [0.00111, 0.01], 5e-6, formula="1 / class size")
     sizes = f"{class_sizes[0]} / {class_sizes[1]}"
     yield Step("ratio of the weights", weights[1] / weights[0], 9.0, formula=sizes, as_printed="9×")
     mass = [weight * size for weight, size in zip(weights, class_sizes, strict=True)]
-    yield Step("mass of a class", mass, formula="class size · weight")
+    yield Step("total weight per class", mass, formula="class size · weight")
     drawn = [batch_size * part / sum(mass) for part in mass]
     animals = "16 dogs; 16 cats"
-    formula = "B · mass / Σ mass"
+    formula = "B · total / Σ totals"
     yield Step("weighted batch", drawn, [16.0, 16.0], formula=formula, as_printed=animals)
     half = mass[1] / sum(mass)
     binomial = math.sqrt(batch_size * half * (1 - half))
-    yield Step("sd of the minority's count, weighted", binomial, formula="√(B q (1 − q))")
+    yield Step("sd of the minority count, weighted", binomial, formula="√(B q (1 − q))")
     distinct = [
         size * (1 - (1 - weight / sum(mass)) ** total)
         for size, weight in zip(class_sizes, weights, strict=True)
     ]
     yield Step("distinct examples in N draws", distinct, formula="size · (1 − (1 − w / Σw)^N)")
     each = [total * part / sum(mass) / size for part, size in zip(mass, class_sizes, strict=True)]
-    yield Step("draws of each example", each, formula="N · mass / Σ mass / size")
+    yield Step("draws of each example", each, formula="N · total / Σ totals / size")
 
     touched, counts = simulate(class_sizes, batch_size, epochs, seed)
     yield Step(f"simulated, {epochs} epochs: distinct", touched.mean(dim=0))
@@ -66,7 +66,7 @@ def weighted_sampling(
 def simulate(
     class_sizes: tuple[int, int], batch_size: int, epochs: int, seed: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Distinct examples by epoch and class [E, 2]; minority members of every full batch."""
+    """Distinct examples by epoch and class [E, 2]; minority examples in every full batch."""
     touched, counts = [], []
     with seeded(seed):
         labels = torch.arange(2).repeat_interleave(torch.tensor(class_sizes))

@@ -1,4 +1,4 @@
-"""Schedules: torch's learning rates next to closed forms, in the right unit and the wrong one."""
+"""Schedules: torch's learning rates next to closed forms, stepped in the right or wrong unit."""
 
 import math
 import warnings
@@ -27,7 +27,7 @@ def learning_rates(
 
 
 def cosine_rates(lr: float, t_max: int, eta_min: float, steps: int) -> list[float]:
-    """The same for torch's cosine."""
+    """The same for torch's cosine schedule."""
     return learning_rates(lambda o: CosineAnnealingLR(o, t_max, eta_min), lr, steps)
 
 
@@ -48,7 +48,7 @@ def cosine(
     at: tuple[int, ...] = (0, 1, 25, 50, 75, 99, 100),
     past: tuple[int, ...] = (150, 200),
 ) -> Iterator[Step]:
-    """torch's scheduler, the closed form, and what happens after T_max."""
+    """torch's scheduler, the closed form, and the learning rate after T_max."""
     rates = cosine_rates(lr, t_max, eta_min, max(t_max, *at, *past))
     name = ", ".join(map(str, at))
     yield Step(
@@ -60,20 +60,20 @@ def cosine(
     off = max(abs(rates[t] - _cosine(t, lr, t_max, eta_min)) for t in range(t_max + 1))
     yield Step("torch within 1e-17 of the closed form", off < 1e-17)
     late = ", ".join(map(str, past))
-    yield Step(f"past T_max it climbs: lr at t = {late}", [rates[t] for t in past])
+    yield Step(f"past T_max it rises: lr at t = {late}", [rates[t] for t in past])
 
 
 @worked(
     "N27",
-    title="The same cosine, stepped once a batch",
-    tells="over the run the learning rate",
+    title="The same cosine, stepped once per batch",
+    tells="over the run, the learning rate",
     perturb={"num_batches": 30},
     figure="cosine_per_batch",
 )
 def cosine_per_batch(
     lr: float = 1e-3, t_max: int = 100, num_batches: int = 32, epochs: int = 100
 ) -> Iterator[Step]:
-    """T_max counts epochs and step() is called for every batch."""
+    """T_max counts epochs, but step() is called after every batch."""
     rates = cosine_rates(lr, t_max, 0.0, epochs * num_batches)
     ends = rates[num_batches::num_batches]
     first = min(8, epochs)
@@ -81,8 +81,8 @@ def cosine_per_batch(
     yield Step(f"lr at the ends of epochs 1-{first}", ends[:first], formula=at_ends)
     climbs = any(later > earlier for earlier, later in pairwise(rates))
     yield Step(
-        "over the run the learning rate",
-        "falls and climbs again" if climbs else "only falls",
+        "over the run, the learning rate",
+        "falls and rises again" if climbs else "only falls",
         formula="the cosine has period 2 · T_max calls",
     )
     yield Step("lr after all batches", rates[-1], formula=f"cosine at t = {epochs * num_batches:,}")
@@ -101,13 +101,13 @@ def warmup_cosine(
     total: int = 10_000,
     at: tuple[int, ...] = (0, 1, 50, 100, 2575, 5050, 7525, 10_000),
 ) -> Iterator[Step]:
-    """Factors of the essay's LambdaLR, and a first step that moves nothing."""
+    """Factors of the essay's LambdaLR, and a first step that does not move the weights."""
     factor = warmup_factor(warmup, total)
     name = ", ".join(map(str, at))
     formula = "t / W, then (1 + cos(π (t − W) / (T − W))) / 2"
     yield Step(f"factor at t = {name}", [factor(t) for t in at], formula=formula)
     early = learning_rates(lambda o: LambdaLR(o, factor), 1.0, warmup)
-    yield Step("torch's, as far as the warmup goes", [early[t] for t in at if t <= warmup])
+    yield Step("torch, during the warmup", [early[t] for t in at if t <= warmup])
     yield Step("warmup, percent of the run", 100 * warmup / total, formula="100 · W / T")
     weight = torch.ones((), dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=1.0)
@@ -132,13 +132,13 @@ def warmup_factor(warmup: int, total: int) -> Callable[[int], float]:
 
 @worked(
     "N29",
-    title="StepLR of 100, stepped once a batch",
+    title="StepLR with step size 100, stepped once per batch",
     perturb={"steps": 250},
 )
 def step_lr(
     lr: float = 0.01, step_size: int = 100, gamma: float = 0.1, steps: int = 313
 ) -> Iterator[Step]:
-    """One epoch of 313 batches is enough for three decays."""
+    """One epoch of 313 batches already brings three decays."""
     rates = learning_rates(lambda o: StepLR(o, step_size, gamma), lr, steps)
     yield Step("lr after the epoch", rates[-1], formula=f"lr · γ^⌊{steps} / {step_size}⌋")
 

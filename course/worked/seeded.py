@@ -1,4 +1,4 @@
-"""Random numbers of a worked example: the same on every device, and nobody else's disturbed."""
+"""Random numbers for a worked example: the same on every device, leaving global state alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 def seeded(seed: int) -> Iterator[None]:
     """Draw and build on the CPU from `seed`, whatever torch's default device is.
 
-    The global generator is afterwards as it was.
+    The state of the global generator is restored afterwards.
     """
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(seed)

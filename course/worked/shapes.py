@@ -26,7 +26,7 @@ def _mlp(sizes: tuple[int, ...]) -> nn.Sequential:
 def shared_memory(
     values: tuple[int, ...] = (1, 2, 3), first: int = 99, second: int = -5
 ) -> Iterator[Step]:
-    """from_numpy shares, torch.tensor copies."""
+    """from_numpy shares memory; torch.tensor copies."""
     array = np.array(values)
     shared = torch.from_numpy(array)
     array[0] = first
@@ -34,7 +34,7 @@ def shared_memory(
     copied = torch.tensor(array)
     array[1] = second
     yield Step(f"shared tensor after array[1] = {second}".replace("-", "−"), shared)
-    yield Step("copied tensor after it", copied)
+    yield Step("copied tensor after that", copied)
 
 
 @worked(
@@ -49,7 +49,7 @@ def image_shapes(
     num_classes: int = 10,
     loss_batch: int = 32,
 ) -> Iterator[Step]:
-    """Flattened, through two layers, and the pair that cross-entropy takes."""
+    """Shapes when flattened, after two layers, and of the pair that cross-entropy takes."""
     images = torch.zeros(batch_size, *image)
     flat = images.flatten(1)
     diagram = {"at": "module §3"}
@@ -85,11 +85,11 @@ def parameter_counts(
         (4, 2),
     ),
 ) -> Iterator[Step]:
-    """Numbers in `parameters()` of real modules, made without storage."""
+    """Numbers in `parameters()` of real modules, built without storage."""
     for number, sizes in enumerate(networks):
         with torch.device("meta"):
             parameters = list(_mlp(sizes).parameters())
         what = "-".join(map(str, sizes))
         yield Step(what, sum(p.numel() for p in parameters), formula="Σ (in + 1) · out")
         if number == 0:
-            yield Step("tensors in the first", len(parameters), formula="weight and bias a layer")
+            yield Step("tensors in the first", len(parameters), formula="weight and bias per layer")

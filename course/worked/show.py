@@ -1,4 +1,4 @@
-"""How a worked numeric looks: a text table in a terminal, an HTML table in a notebook."""
+"""How a worked number is shown: a text table in a terminal, an HTML table in a notebook."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 EXACT = 10
 """Digits of a step's values, which a reader may want to check by hand."""
 LONG = 60
-"""Letters of a value that a student's table shows before it is opened."""
-NOT_COMPARED = "so none of its numbers is compared with these."
-"""What is said where the inputs are others than the lecture's."""
+"""Characters of a value that a student's table shows before it is expanded."""
+NOT_COMPARED = "so its numbers are not compared with these."
+"""The remark shown if the inputs differ from the lecture's."""
 
 
 def as_text(worked: Worked) -> str:
-    """Title, inputs, and one block a step, at most 100 columns wide."""
+    """Title, inputs, and one block per step, at most 100 columns wide."""
     return "\n".join(_text_lines(worked))
 
 
@@ -98,7 +98,7 @@ def _printed_or_rebuilt(step: Step) -> str:
 
 
 def _students_table(worked: Worked, student: StudentView) -> str:
-    """Four digits, provenance folded; the numbers behind a curtain until a guess was made."""
+    """Four digits, provenance folded; the numbers are hidden until the student has made a guess."""
     compared = any(has_printed(step) for step in worked.steps)
     heads = ("what", "formula", "computed", *(("lecture",) if compared else ()))
     rows = [
@@ -114,7 +114,7 @@ def _students_table(worked: Worked, student: StudentView) -> str:
 
 
 def _rounded(value: Any) -> Markup:
-    """Four digits; all of them when pointed at; a long list folded."""
+    """Four digits, all of them on hover; a long list is folded."""
     text, exact = short(value), short(value, EXACT)
     if len(text) > LONG:
         return folded(f"{text[:LONG]} …", exact)
@@ -122,14 +122,14 @@ def _rounded(value: Any) -> Markup:
 
 
 def _lectures(step: Step) -> Markup:
-    """The lecture's value, and where it is wrong, why."""
+    """The lecture's value, and the explanation if it is wrong."""
     if not has_printed(step):
         return Markup("")
     return Markup(f"{_rounded(step.printed)}{folded('which is right?', step.correction)}")
 
 
 def _provenance(worked: Worked) -> Markup:
-    """Where the numbers come from, behind a click."""
+    """Where the numbers come from, in a folded section."""
     silent = [step.what for step in worked.steps if not has_printed(step)]
     said = [f"{worked.entry.source}."]
     if worked.reconstructed:
@@ -141,15 +141,15 @@ def _provenance(worked: Worked) -> Markup:
 
 HEADS = ("id", "title", "shown here", "the lecture has", "computed here", "verdict")
 GROUPS = {
-    "printed": "Numbers that the sources print: look them up.",
-    "rebuilt": "Numbers that the sources' text has lost, rebuilt from what is left.",
-    "derived": "Numbers that the sources ask for or imply: computed here.",
+    "printed": "Numbers that the sources print, so that you can look them up.",
+    "rebuilt": "Numbers that are missing from the sources' text, rebuilt from what is left.",
+    "derived": "Numbers that the sources ask for or imply, computed here.",
 }
-"""The order of the overview: first what a reader can find in the lecture."""
+"""The order of the overview: first the numbers that a reader can find in the lecture."""
 
 
 def grouped(all_worked: Iterable[Worked]) -> dict[str, list[Worked]]:
-    """The numerics by the provenance of the step that is shown of each."""
+    """The worked numbers, grouped by the provenance of the step that is shown for each."""
     found: dict[str, list[Worked]] = {group: [] for group in GROUPS}
     for worked in all_worked:
         found[telling_step(worked).provenance].append(worked)
@@ -157,7 +157,7 @@ def grouped(all_worked: Iterable[Worked]) -> dict[str, list[Worked]]:
 
 
 def overview(all_worked: Iterable[Worked]) -> Any:
-    """One row a numeric as a rich Table: one telling step of each, and the verdict on all."""
+    """A rich Table, one row per worked number: its telling step, and the verdict on all steps."""
     from rich.table import Table
 
     style = {"agrees": "green", "differs": "bold red", "lecture differs": "yellow"}
@@ -171,7 +171,7 @@ def overview(all_worked: Iterable[Worked]) -> Any:
 
 
 def as_markdown(all_worked: Iterable[Worked]) -> str:
-    """The same rows as Markdown tables, for the README."""
+    """The same rows as Markdown tables, for docs/worked-numbers.md."""
     parts = []
     for group, members in grouped(all_worked).items():
         parts += [GROUPS[group], "", markdown_table(HEADS, map(_row, members)), ""]
@@ -179,7 +179,7 @@ def as_markdown(all_worked: Iterable[Worked]) -> str:
 
 
 def as_page(all_worked: Iterable[Worked]) -> str:
-    """All of them as one offline HTML page, each with its steps behind a click."""
+    """All of them as one offline HTML page, each with its steps in a folded section."""
     body = ""
     for group, members in grouped(all_worked).items():
         rows = "".join(
@@ -206,10 +206,10 @@ def _row(worked: Worked) -> list[str]:
 
 
 def telling_step(worked: Worked) -> Step:
-    """The step to show when only one can be.
+    """The step to show if there is room for only one.
 
-    The last that is of the gravest verdict and so in the lecture; where it prints nothing, the one
-    that the example names as the one that matters, else the first.
+    The last step with the gravest verdict among those that the lecture prints. If it prints none,
+    the step that the example names as the one that matters, else the first.
     """
     graves = [step for step in worked.steps if step.verdict == worked.verdict]
     if worked.verdict != "lecture silent":

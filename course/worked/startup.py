@@ -1,9 +1,9 @@
-"""Optimizers without torch's compiler: half the start-up time of `course worked`.
+"""Optimizers without torch's compiler: it would take half the start-up time of `course worked`.
 
-The first step of a process's first optimizer imports `torch._dynamo`, and sympy with it: longer
-than `import torch` itself, and only to tell the compiler where not to compile. No worked numeric
-compiles anything. So while one computes, a module of the same name stands in that answers just
-those two calls; any other use of it brings the real one back.
+The first step of the first optimizer in a process imports `torch._dynamo`, and sympy with it. That
+takes longer than `import torch` itself, and only tells the compiler where not to compile. No worked
+number compiles anything. So while one is computed, a stand-in module of the same name answers just
+those two calls; any other use of it brings the real module back.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from types import ModuleType
 from typing import Any
 
 NAME = "torch._dynamo"
-MARK = "__dynamo_disable"  # where torch/_compile.py keeps a function's uncompiled twin
+MARK = "__dynamo_disable"  # where torch/_compile.py keeps the uncompiled version of a function
 
 
 @contextmanager
 def without_compiler() -> Iterator[None]:
-    """Let optimizers run without importing the compiler; everything as before afterwards."""
+    """Let optimizers run without importing the compiler; everything is restored afterwards."""
     stand_in = put_off_compiler()
     try:
         yield
@@ -31,10 +31,10 @@ def without_compiler() -> Iterator[None]:
 
 
 def put_off_compiler() -> ModuleType | None:
-    """The same for as long as nobody needs the compiler: the first use of it brings it.
+    """The same until something needs the compiler: its first use imports it.
 
     Returns:
-        The module that stands in; None where torch is not imported, or the compiler is already.
+        The stand-in module; None if torch is not imported, or if the compiler already is.
     """
     if "torch" not in sys.modules or NAME in sys.modules:
         return None
@@ -63,7 +63,7 @@ def _stand_in() -> ModuleType:
 
 
 def _remove(stand_in: ModuleType) -> None:
-    """Forget the stand-in, where it still stands, and the twins that it gave to functions."""
+    """Remove the stand-in, if it is still there, and the uncompiled versions that it handed out."""
     torch = sys.modules["torch"]
     if sys.modules.get(NAME) is stand_in:
         del sys.modules[NAME]

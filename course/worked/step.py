@@ -1,4 +1,4 @@
-"""A worked number, computed: its steps, each as the source prints it and as computed here."""
+"""A worked number after it is computed: each step as the source prints it and as computed here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from course.worked.show import as_html, as_text
 from course.worked.startup import without_compiler
 
 FIGURES = "course.worked.figures"
-"""Imported when one is drawn: figures stand on the numbers, not the other way round."""
+"""Imported when a figure is drawn: figures depend on the numbers, not the other way round."""
 
 Value = float | int | str | bool | None | list["Value"]
 Verdict = Literal["agrees", "differs", "lecture differs", "rebuilt", "lecture silent"]
@@ -25,32 +25,32 @@ VERDICTS: tuple[Verdict, ...] = (
     "rebuilt",
     "lecture silent",
 )
-"""The gravest first."""
+"""From the gravest to the mildest."""
 Provenance = Literal["printed", "rebuilt", "derived"]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One line of a worked example: what, as the lecture prints it, as computed here."""
+    """One line of a worked example: a quantity, as the lecture prints it and as computed here."""
 
     what: str
     """The quantity, in the lecture's words."""
     computed: Any
     """Number, string, or (nested) list of them; a tensor becomes a list of floats."""
     printed: Any = None
-    """The value as the source prints it; None where it prints none."""
+    """The value as the source prints it; None if it prints none."""
     tolerance: float = 1e-9
-    """Largest absolute difference that is still equal: half a unit of the last printed digit."""
+    """Largest absolute difference that counts as equal: half a unit of the last printed digit."""
     formula: str = ""
     """The arithmetic of this step, as one would write it by hand."""
     correction: str = ""
-    """Where the printed value is wrong: which value is right, and why. Empty: they must agree."""
+    """If the printed value is wrong: which value is right, and why. Empty: the two must agree."""
     rebuilt: Any = None
-    """A value that the source's text has lost; how it was rebuilt is said once for the example."""
+    """A value missing from the source's text; `reconstructed` says once how it was rebuilt."""
     as_printed: str = ""
-    """The source's own digits where it writes the value in another form, e.g. `2^{16}`."""
+    """The source's own digits if it writes the value in another form, e.g. `2^{16}`."""
     at: str = ""
-    """Where it is printed, in the ledger's words, if that is not the example's first place."""
+    """Where it is printed, named as in the ledger, if that is not the example's first place."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "computed", plain(self.computed))
@@ -59,14 +59,14 @@ class Step:
 
     @property
     def provenance(self) -> Provenance:
-        """`printed` in the source, `rebuilt` from what is left of it, or `derived`: ours."""
+        """`printed` in the source, `rebuilt` from what is left of it, or `derived` by us."""
         if self.printed is not None:
             return "printed"
         return "derived" if self.rebuilt is None else "rebuilt"
 
     @property
     def verdict(self) -> Verdict:
-        """`agrees`; `lecture differs` (explained); `rebuilt`; `lecture silent`; `differs`: ours.
+        """`agrees`, `lecture differs` (explained), `rebuilt`, `lecture silent` or `differs`.
 
         Only what is printed can agree with the lecture or differ from it.
         """
@@ -80,24 +80,24 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Worked:
-    """A worked numeric, computed: prints as a table, renders in a notebook, goes to JSON."""
+    """A worked number, computed: prints as a table, renders in a notebook, exports to JSON."""
 
     entry: Entry
     inputs: dict[str, Any]
     """The example's inputs, by name."""
     reconstructed: str
-    """Empty, or what was lost in the lecture's text, how it was rebuilt, and the alternatives."""
+    """Empty, or what the lecture's text has lost, how it was rebuilt, and the alternatives."""
     steps: list[Step]
     lecture_inputs: dict[str, Any] = field(default_factory=dict)
-    """The lecture's values of the inputs that were changed here; then it prints nothing to compare
-    with. Empty: computed with the lecture's own inputs (another seed counts as its own)."""
+    """The lecture's values of the inputs that were changed here; there is then nothing printed to
+    compare with. Empty: computed with the lecture's own inputs (another seed is no change)."""
     tells: str = ""
-    """Name of the step that matters most, where the lecture prints none."""
+    """Name of the step that matters most, if the lecture prints none of them."""
     figure: str = field(default="", repr=False)
 
     @property
     def code(self) -> str:
-        """File and function that compute it."""
+        """The file and the function that compute it."""
         return f"{self.entry.module.replace('.', '/')}.py: {self.entry.name}"
 
     @property
@@ -125,10 +125,11 @@ class Worked:
     def plot(self) -> Any:
         """The figure that belongs to the example, as a matplotlib Figure.
 
-        A student's figure waits for the guess as the table does: until then this is the table.
+        For a student the figure waits for the guess, as the table does: until then this is the
+        table.
 
         Raises:
-            ValueError: The ledger names no figure for it.
+            ValueError: No figure is registered for it.
         """
         if not self.figure:
             raise ValueError(f"{self.entry.id} has no figure; print it or read its steps instead.")

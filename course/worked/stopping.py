@@ -1,4 +1,4 @@
-"""Early stopping: five traces of a validation loss, and where the chapter's stopper ends each."""
+"""Early stopping: five traces of a validation loss, and where the chapter's rule stops each."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -8,10 +8,10 @@ from course.worked.step import Step
 
 
 def stop_index(losses: Iterable[float], patience: int, min_delta: float) -> int | None:
-    """Index of the epoch at which the chapter's stopper says stop; None: it never does.
+    """Index of the epoch at which the chapter's rule stops; None if it never does.
 
-    It improves when loss < best − min_delta, starts from best = ∞ and counts the epochs without
-    an improvement. A NaN is never smaller than anything, so it counts as none.
+    A loss is an improvement if loss < best − min_delta, with best = ∞ at the start; the rule counts
+    the epochs without one. NaN is never smaller than anything, so it is never an improvement.
     """
     best, bad_epochs = math.inf, 0
     for index, loss in enumerate(losses):
@@ -36,7 +36,7 @@ def early_stopping(
     min_delta: float = 1e-4,
     epochs: int = 200,
 ) -> Iterator[Step]:
-    """A turn, two slow descents, NaN throughout and NaN once."""
+    """A turn upwards, two slow descents, NaN throughout, and one NaN."""
 
     def falling(by: float) -> list[float]:
         return [1 - by * epoch for epoch in range(epochs)]
@@ -47,8 +47,8 @@ def early_stopping(
 
     trace = ", ".join(f"{loss:g}".removeprefix("0") or "0" for loss in turning)
     yield Step(f"{trace} with patience {short_patience}", stop(turning, short_patience))
-    rule = f"an improvement is more than {min_delta:g}, in {patience} epochs together"
-    yield Step("−1e-5 an epoch", stop(falling(1e-5)), formula=rule)
-    yield Step("−5e-5 an epoch", stop(falling(5e-5)), formula=rule)
+    rule = f"improvement: more than {min_delta:g} below the best, within {patience} epochs"
+    yield Step("−1e-5 per epoch", stop(falling(1e-5)), formula=rule)
+    yield Step("−5e-5 per epoch", stop(falling(5e-5)), formula=rule)
     yield Step("all NaN", stop([math.nan] * epochs), formula="nan < best is False")
-    yield Step("NaN first, then better each epoch", stop([math.nan, *falling(0.001)]))
+    yield Step("NaN first, then better every epoch", stop([math.nan, *falling(0.001)]))

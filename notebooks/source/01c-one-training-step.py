@@ -143,7 +143,7 @@ guess("01c.sum", ...)
 
 # %%
 rules = {step.what: step.computed for step in worked.compute("N11").steps}
-reveal("01c.sum", rules["gradients of 'sum' in those of 'mean'"][0])
+reveal("01c.sum", rules["gradient of 'sum' / gradient of 'mean'"][0])
 
 # %%
 worked.compute("N11")

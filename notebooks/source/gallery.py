@@ -13,15 +13,15 @@
 # %% [markdown]
 # # Gallery of widgets
 #
-# Every interactive view of the course, in the lecture's order. Run the cell of one that you want; none needs
-# another. All are worked by keyboard too, and `course.widgets.export(widget, "page.html")` writes one as a page
-# that needs no kernel.
+# Every interactive widget of the course, in the lecture's order. Run the cell of the one you want; the cells do
+# not depend on each other. All widgets can be used by keyboard, too, and
+# `course.widgets.export(widget, "page.html")` writes one as a page that needs no kernel.
 
 # %% [markdown]
 # ## Training arithmetic: passes, updates, examples
 #
-# Count forward passes, updates and examples of a run, and see an epoch's uneven end. *Training-loop
-# chapter, c0*
+# Count forward passes, updates and examples of a run, and see the uneven end of an epoch.
+# *Training-loop chapter, c0*
 
 # %%
 from course.widgets import TrainingArithmetic
@@ -31,8 +31,8 @@ TrainingArithmetic()
 # %% [markdown]
 # ## The graph of autograd, node by node
 #
-# Run a real backward pass node by node, and see what is saved, what flows and what stays. *Lecture 3,
-# "Autograd · the dynamic tape"; engineering module, §2*
+# Run a real backward pass node by node, and see what is saved, what flows and what remains.
+# *Lecture 3, "Autograd · the dynamic tape"; engineering module, §2*
 
 # %%
 from course.widgets import GraphExplorer
@@ -42,7 +42,7 @@ GraphExplorer()
 # %% [markdown]
 # ## Shapes: from a batch of images to a loss without dimensions
 #
-# Follow a batch through a classifier, and see what each rank means and how it is mistaken.
+# Follow a batch through a classifier, and see what each rank means and what goes wrong.
 # *Engineering module, §1 and §3*
 
 # %%
@@ -53,7 +53,7 @@ ShapesAndRanks()
 # %% [markdown]
 # ## What a module registers: trained, moved, saved
 #
-# Keep a tensor and two layers in different ways, and see what then reaches them. *Lecture 3,
+# Store a tensor and two layers in different ways, and see which operations reach them. *Lecture 3,
 # "nn.Module · the container"*
 
 # %%
@@ -64,8 +64,8 @@ ModuleRegistry()
 # %% [markdown]
 # ## From examples to batches: sample, group, pad
 #
-# Follow fifty numbered examples through sampler, batches and padding. *Training-loop chapter, c1 and
-# c2*
+# Follow fifty numbered examples through sampler, batches and padding. *Training-loop chapter, c1
+# and c2*
 
 # %%
 from course.widgets import SamplingAndCollation
@@ -73,9 +73,9 @@ from course.widgets import SamplingAndCollation
 SamplingAndCollation()
 
 # %% [markdown]
-# ## Data pipeline: who waits for whom
+# ## Data pipeline: which side waits
 #
-# Set how long a batch takes to load and to compute, add workers, and watch the idle gaps close. *Lecture 1,
+# Set how long loading and computing take, add workers, and watch the idle gaps close. *Lecture 1,
 # "Dataset → DataLoader → device"; training-loop chapter, c3*
 
 # %%
@@ -86,8 +86,8 @@ DataPipeline()
 # %% [markdown]
 # ## Anatomy of one step: six operations, every tensor
 #
-# Walk through a training step and watch which tensors each operation changes. *Training-loop chapter,
-# c3; engineering module, §1 and §4*
+# Walk through a training step, and watch which tensors each operation changes. *Training-loop
+# chapter, c3; engineering module, §1 and §4*
 
 # %%
 from course.widgets import StepAnatomy
@@ -97,7 +97,7 @@ StepAnatomy()
 # %% [markdown]
 # ## Train mode against eval mode: one network, two copies
 #
-# Ask two copies the same thing again and again, and count what autograd keeps. *Training-loop
+# Give two copies the same input again and again, and count what autograd keeps. *Training-loop
 # chapter, c4*
 
 # %%
@@ -108,8 +108,8 @@ TrainAgainstEval()
 # %% [markdown]
 # ## Bug detector: six switches, one log
 #
-# Switch bugs on, alone and together, and find those of a mystery run by its log. *Training-loop
-# chapter, c5*
+# Switch bugs on, alone and together, and identify those of a mystery run from its log.
+# *Training-loop chapter, c5*
 
 # %%
 from course.widgets import BugDetector
@@ -119,8 +119,8 @@ BugDetector()
 # %% [markdown]
 # ## Training simulator: three spiral arms
 #
-# Train a small network live, next to the same network with one thing changed. *Training-loop chapter,
-# c6; annotated-loop essay, lead animation*
+# Train a small network live, next to the same network with one thing changed. *Training-loop
+# chapter, c6; annotated-loop essay, lead animation*
 
 # %%
 from course.widgets import TrainingSimulator
@@ -128,10 +128,10 @@ from course.widgets import TrainingSimulator
 TrainingSimulator()
 
 # %% [markdown]
-# ## Where a number lands: FP32, FP16, BF16
+# ## What a number becomes in FP32, FP16 and BF16
 #
-# Store a number in three formats, flip its bits, and save a small one by a loss scale. *Lecture 3,
-# "Mixed precision · BF16 is the 2026 default"*
+# Store a number in three formats, flip its bits, and rescue a small one with a loss scale. *Lecture
+# 3, "Mixed precision · BF16 is the 2026 default"*
 
 # %%
 from course.widgets import NumberFormats
@@ -141,8 +141,8 @@ NumberFormats()
 # %% [markdown]
 # ## Accumulate, then clip: a gradient in the plane
 #
-# Add micro-batches' gradients tip to tail, then clip the sum in two ways. *Lecture 3, gradient
-# accumulation and clipping*
+# Add the gradients of micro-batches tip to tail, then clip the sum in two ways. *Lecture 3,
+# gradient accumulation and clipping*
 
 # %%
 from course.widgets import ClippingPlane
@@ -152,8 +152,8 @@ ClippingPlane()
 # %% [markdown]
 # ## Two optimizers race down a loss surface
 #
-# Choose a surface, two optimizers and their rates; play the race. *training-loop essay, "The weight
-# update"*
+# Choose a surface, two optimizers and their learning rates, and play the race. *training-loop
+# essay, "The weight update"*
 
 # %%
 from course.widgets import OptimizerRace
@@ -163,7 +163,7 @@ OptimizerRace()
 # %% [markdown]
 # ## Two learning-rate schedules, update by update
 #
-# Compare two schedules and the runs they make; step one of them in the wrong unit. *Lecture 3,
+# Compare two schedules and their runs; step one of them in the wrong unit. *Lecture 3,
 # "Learning-rate schedules"; annotated-loop essay, operation 8*
 
 # %%
@@ -174,8 +174,8 @@ TwoSchedules()
 # %% [markdown]
 # ## The production loop: its parts and their order
 #
-# Switch the parts of a training loop on and off; the code shown is the code that runs. *Training-loop
-# chapter, c7; essay "Where the order really matters"*
+# Switch the parts of a training loop on and off; the code shown is the code that runs.
+# *Training-loop chapter, c7; essay "Where the order really matters"*
 
 # %%
 from course.widgets import ProductionLoop
@@ -185,8 +185,8 @@ ProductionLoop()
 # %% [markdown]
 # ## What does this curve say?
 #
-# Read recorded runs epoch by epoch, alone or two on the same axes. *Lecture 3, "Training curves · the
-# diagnostic language"*
+# Read recorded runs epoch by epoch, one alone or two on the same axes. *Lecture 3, "Training curves
+# · the diagnostic language"*
 
 # %%
 from course.widgets import TrainingCurves
@@ -196,7 +196,7 @@ TrainingCurves()
 # %% [markdown]
 # ## The debug ladder: where does the climb stop?
 #
-# Climb the seven rungs with a broken set-up, and compare its one-batch curve with a fixed. *Lecture
+# Climb the seven rungs with a broken set-up, and compare its curve with that of the fixed. *Lecture
 # 1, "The ladder" and "Rung 3 · overfit one batch"*
 
 # %%
@@ -218,8 +218,8 @@ RateFinder()
 # %% [markdown]
 # ## Error buckets: count before you act
 #
-# Sort a network's real mistakes into buckets, merge them, and see what each could bring. *Lecture 3,
-# "Error analysis · categorize, then prioritize"*
+# Sort a network's real mistakes into buckets, merge them, and see how much each could gain.
+# *Lecture 3, "Error analysis · categorize, then prioritize"*
 
 # %%
 from course.widgets import ErrorBuckets
@@ -229,8 +229,8 @@ ErrorBuckets()
 # %% [markdown]
 # ## Ceiling analysis: replace a stage by the truth
 #
-# Replace stages of a reader of codes by the truth, alone and together. *Lecture 3, ceiling analysis
-# for pipelines*
+# Replace stages of a code reader by the truth, alone and together. *Lecture 3, ceiling analysis for
+# pipelines*
 
 # %%
 from course.widgets import CeilingBoard
@@ -238,7 +238,7 @@ from course.widgets import CeilingBoard
 CeilingBoard()
 
 # %% [markdown]
-# ## Five layers of reproducibility: where do two runs part?
+# ## Five layers of reproducibility: where do two runs diverge?
 #
 # Train the same recipe twice, with layers recorded or lost, and compare the bits. *Lecture 3, "Five
 # layers of reproducibility"*
@@ -251,8 +251,8 @@ FiveLayers()
 # %% [markdown]
 # ## CPU, GPU, or the loader first?
 #
-# Ask three questions of a training step, and see where the numbers lead. *AI/ML engineering module,
-# section 5*
+# Ask three questions about a training step, and see where the numbers lead. *AI/ML engineering
+# module, section 5*
 
 # %%
 from course.widgets import DeviceDecision

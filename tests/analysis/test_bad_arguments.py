@@ -41,7 +41,7 @@ def stages(score=float):
     "change, says",
     [
         ({"optimizer": "adam"}, r"optimizer = 'adam': expected a list .* optimizer=\['adam'\]"),
-        ({"lr": 0.3}, r"lr = 0.3: expected a list of the values to try, as lr=\[0.3\]"),
+        ({"lr": 0.3}, r"lr = 0.3: expected a list of the values to try, e.g. lr=\[0.3\]"),
         ({"lr": {"a": 1}}, "expected a list of the values"),
         ({"momentum": [0.9]}, "momentum is not a setting of the baseline, which has lr, optimizer"),
         ({"lr": [0.1]}, "nothing would change"),
@@ -79,7 +79,7 @@ def test_logits_may_be_arrays_or_lists():
         ("abc", TARGETS, "logits = a str: expected a tensor, an array or a list"),
         (LOGITS, None, "targets = a NoneType: expected a tensor"),
         (LOGITS, 1, "targets = 1: expected one entry per example"),
-        (LOGITS[:0], TARGETS[:0], "no example, so there is nothing to score"),
+        (LOGITS[:0], TARGETS[:0], "there are no examples, so there is nothing to score"),
     ],
 )
 def test_logits_that_are_none_are_refused(logits, targets, says):
@@ -92,7 +92,7 @@ def test_logits_that_are_none_are_refused(logits, targets, says):
 )
 @pytest.mark.parametrize("given", [None, LOGITS, MODEL])
 def test_scores_say_where_predictions_come_from(function, given):
-    with pytest.raises(ValueError, match=r"expected what predict\(model, loader\) gives"):
+    with pytest.raises(ValueError, match=r"expected the result of predict\(model, loader\)"):
         function(given)
 
 
@@ -208,7 +208,7 @@ def test_a_pipeline_is_made_of_stages_and_pairs():
         return float(said == truth)
 
     assert ceiling_analysis(one, iter(pairs), right).num_examples == 2
-    with pytest.raises(ValueError, match="stages hold something else than a Stage"):
+    with pytest.raises(ValueError, match="stages holds something that is not a Stage"):
         ceiling_analysis(["detector"], pairs, right)
     with pytest.raises(ValueError, match=r"example 0 is a tuple: expected a pair \(input, truth\)"):
         ceiling_analysis(one, [(1, 2, 3)] * 2, right)

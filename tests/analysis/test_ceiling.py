@@ -54,7 +54,7 @@ def test_steps_add_up_to_the_whole_and_single_gains_need_not():
 def test_a_perfect_stage_wins_nothing_and_no_sure_gain_is_said_so():
     result = pipeline([], [7])
     assert result.stages[0].gain.value == result.stages[0].gain.high == 0
-    assert "no stage wins anything for sure" in result.advice
+    assert "no stage gains anything for certain" in result.advice
 
 
 def test_the_interval_of_a_gain_is_near_the_binomial_one():
@@ -91,7 +91,7 @@ def test_a_late_oracle_that_knows_the_answer_is_seen_through():
     ("stages", "num", "score", "said"),
     [
         ([], 5, right, "at least one"),
-        ([failing("a", []), failing("a", [])], 5, right, "name of its own"),
+        ([failing("a", []), failing("a", [])], 5, right, "each needs a different name"),
         ([failing("a", [])], 1, right, "1 examples"),
         ([failing("a", [])], 5, lambda *_: 2.0, "score gives 2"),
         ([failing("a", [])], 5, lambda *_: math.nan, "score gives nan"),

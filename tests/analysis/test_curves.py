@@ -112,7 +112,7 @@ def test_the_slope_is_that_of_the_last_third():
     "epochs,state,reason",
     [
         ([], "undecided", "0 epochs"),
-        ([{"train_loss": 2.0, "val_loss": 2.0}] * 3, "undecided", "begins to speak at 4"),
+        ([{"train_loss": 2.0, "val_loss": 2.0}] * 3, "undecided", "can only be read from 4 epochs"),
         ([{"train_loss": v} for v in (2.0, 1.0, 0.5, 0.3, 0.2)], "undecided", "without a valid"),
         ([{"train_loss": v, "val_loss": 1.0} for v in (2, 1.5, math.nan)], "diverged", "epoch 3"),
         ([{"train_loss": v, "val_loss": math.nan} for v in (2, 1, 0.5, 0.4)], "undecided", "wit"),

@@ -60,7 +60,7 @@ def test_json_holds_the_verdict_and_its_numbers(run_dir):
     assert found == {"run": str(run_dir), "epochs": 8, **reading.to_json()}
     lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     losses = [line["train_loss"] for line in lines if line["kind"] == "epoch"]
-    assert found["evidence"]["training loss at first"] == losses[0]
+    assert found["evidence"]["first training loss"] == losses[0]
 
 
 def test_the_plot_is_drawn_into_a_file(run_dir, tmp_path):
@@ -94,7 +94,7 @@ def test_what_is_no_run_directory_is_named_with_the_next_step(run_dir, tmp_path)
     assert "no such directory" in refusal(tmp_path / "nowhere")
     assert "course curves" in refusal(run_dir / "metrics.jsonl")
     assert "empty, nothing was recorded there" in refusal(tmp_path / "empty")
-    assert "holds a.csv, b.csv" in refusal(tmp_path / "foreign")
+    assert "contains a.csv, b.csv" in refusal(tmp_path / "foreign")
     assert f"course curves {run_dir}" in refusal(run_dir.parent)
     assert "cannot be read as JSON" in refusal(tmp_path / "cut")
 

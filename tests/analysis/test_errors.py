@@ -96,7 +96,7 @@ def test_a_yes_or_no_model_with_one_logit():
 @pytest.mark.parametrize(
     ("loader", "said"),
     [
-        ([], "gives no batch"),
+        ([], "yields no batch"),
         ([(torch.zeros(2, 2), torch.tensor([0, 5]))], "target 5 with 2 classes"),
         ([(torch.zeros(2, 2), torch.eye(2))], "argmax"),
         ([(torch.zeros(2, 2), torch.tensor([1]))], "expected logits"),
@@ -208,7 +208,7 @@ def test_functions_fill_buckets_and_the_hand_wins(digits):
     assert sum(row.count for row in table.rows) == len(errors) > 20
     assert sum(row.share for row in table.rows) == pytest.approx(1)
     assert next(r for r in table.rows if r.bucket == "sure").intervention == "look again"
-    with pytest.raises(ValueError, match="index -1 is none of the "):
+    with pytest.raises(ValueError, match="index -1 is not one of the "):
         errors.tag(-1, "blur")
 
 

@@ -87,7 +87,7 @@ def test_a_case_prints_and_goes_to_json_csv_html_and_a_figure():
     assert float(rows[1]["MAE"]) == case.models["least absolute"]["MAE"]
     assert case._repr_html_().count("<b>") == 5
     assert len(case.plot().axes) == 5
-    with pytest.raises(ValueError, match="no measure 'loss'; there are training MSE"):
+    with pytest.raises(ValueError, match="no measure 'loss'; the measures are training MSE"):
         case.winner("loss")
 
 

@@ -43,7 +43,7 @@ def test_the_model_is_left_alone_and_sizes_must_add_up():
     play_ranks(model, CRITERION, shares(batch, [8, 8]))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(p.grad is None for p in model.parameters())
-    with pytest.raises(ValueError, match=r"\[8, 9\] examples, and the batch holds 16"):
+    with pytest.raises(ValueError, match=r"\[8, 9\] examples, but the batch holds 16"):
         shares(batch, [8, 9])
 
 

@@ -28,5 +28,5 @@ def test_a_run_comes_out_again_as_it_was_recorded(name):
 
 
 def test_an_unknown_run_is_named_with_those_there_are():
-    with pytest.raises(ValueError, match=r"'run 9' was not recorded; run 1, run 2"):
+    with pytest.raises(ValueError, match=r"'run 9' is not a recorded run; they are run 1, run 2"):
         recorded("run 9")

@@ -77,7 +77,7 @@ def test_what_cannot_be_scored_is_named(logits, targets, said):
 
 
 def test_an_empty_loader_and_wrong_names_are_named():
-    with pytest.raises(ValueError, match="gives no batch"):
+    with pytest.raises(ValueError, match="yields no batch"):
         predict(nn.Linear(2, 2), [])
     with pytest.raises(ValueError, match="3 class_names for 2 classes"):
         predictions(torch.zeros(1, 2), torch.tensor([0]), class_names="abc")
@@ -91,7 +91,7 @@ def test_confusion_is_scikit_learns_and_names_the_worst():
     true, said, count = matrix.worst(1)[0]
     off = expected - np.diag(np.diag(expected))
     assert count == off.max() == expected[int(true), int(said)]
-    assert f"{true} taken for {said}: {count}" in str(matrix)
+    assert f"{true} predicted as {said}: {count}" in str(matrix)
 
 
 def test_per_class_is_scikit_learns():
@@ -111,7 +111,7 @@ def test_a_class_missing_in_validation_is_unknown_not_zero():
     logits = torch.eye(3)[[0, 0, 1, 2]]
     scores = per_class(predictions(logits, torch.tensor([0, 0, 1, 1]), class_names="abc"))
     assert math.isnan(scores.classes[2].recall) and math.isnan(scores.classes[2].f1)
-    assert scores.missing == ("c",) and "no example of class c" in scores.note
+    assert scores.missing == ("c",) and "no examples of class c" in scores.note
     assert scores.macro_f1 == pytest.approx((1 + 2 / 3) / 2)  # a: 1; b: precision 1, recall 1/2
     assert scores.to_json()["classes"][2]["recall"] is None
 
@@ -197,13 +197,13 @@ def test_a_tuned_threshold_scores_lower_on_fresh_examples_on_average():
         ([math.nan, 0.2], [0, 1], "probabilities"),
         ([[0.1, 0.9]], [1], "column 1"),
         ([], [], "no scores"),
-        ([0.1, 0.2], [1, 2], "0 and 1 are expected"),
+        ([0.1, 0.2], [1, 2], "expected only 0 and 1"),
     ],
 )
 def test_a_threshold_that_cannot_be_tuned_is_named(scores, targets, said):
     with pytest.raises(ValueError, match=said):
         tune_threshold(scores, targets)
-    with pytest.raises(ValueError, match="known are f1"):
+    with pytest.raises(ValueError, match="expected one of f1"):
         tune_threshold([0.1, 0.9], [0, 1], metric="auc")
 
 
@@ -241,9 +241,9 @@ def test_temperature_repairs_logits_that_were_blown_up():
 
 
 def test_a_temperature_that_has_no_optimum_is_named():
-    with pytest.raises(ValueError, match="runs to 0"):
+    with pytest.raises(ValueError, match="goes to 0"):
         fit_temperature(predictions(torch.eye(3), torch.arange(3)))
-    with pytest.raises(ValueError, match="runs to infinity"):
+    with pytest.raises(ValueError, match="goes to infinity"):
         fit_temperature(predictions(torch.eye(3), torch.tensor([1, 2, 0])))
     with pytest.raises(ValueError, match="temperature = 0"):
         calibration(some_predictions(), temperature=0)

@@ -34,7 +34,7 @@ def test_a_measurement_must_name_a_number_of_its_evidence():
 
 def test_a_claim_is_registered_with_a_known_verdict_and_a_condition_only_for_holds_if():
     words = {"title": "t", "says": "x."}
-    with pytest.raises(AssertionError, match="none of"):
+    with pytest.raises(AssertionError, match="is not one of"):
         claim("F01", expected="maybe", **words)
     with pytest.raises(AssertionError, match="condition"):
         claim("F01", expected="holds if", **words)
@@ -112,7 +112,7 @@ def test_verdicts_follow_the_measurement_an_eval_that_freezes(monkeypatch):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to record from")
 def test_gpu_verdicts_are_not_written_without_a_gpu(tmp_path):
-    with pytest.raises(RuntimeError, match="CUDA device only"):
+    with pytest.raises(RuntimeError, match="only be recorded on a machine with a CUDA device"):
         record_gpu_verdicts(tmp_path / "gpu_verdicts.json")
     assert not list(tmp_path.iterdir())
 
@@ -171,8 +171,8 @@ def test_a_seed_that_numpy_does_not_take_is_refused(seed):
     [
         ("K17", "course claims K17"),
         ("N20", "course worked N20"),
-        (26, "expected a text, as 'F26'"),
-        (None, "expected a text"),
+        (26, "expected a string, e.g. 'F26'"),
+        (None, "expected a string"),
     ],
 )
 def test_an_id_of_another_kind_is_told_where_to_go(id, says):
@@ -184,7 +184,7 @@ def test_a_larger_batch_is_compared_by_epochs_and_by_updates():
     """Eight times fewer updates per epoch are not a divergence."""
     found = compute("F33").measured.evidence["loss, by data and rate"]
     for losses in found.values():
-        assert losses["batch 256, as many updates"] < 1.25 * losses["batch 32"] + 0.02
+        assert losses["batch 256, same number of updates"] < 1.25 * losses["batch 32"] + 0.02
     assert found["spirals 0.5"]["batch 256"] > 3 * found["spirals 0.5"]["batch 32"]
 
 

@@ -138,7 +138,7 @@ def test_ranges_and_lists_are_read_from_docstrings():
         ("N01 | chapter c0", "2 cells"),
         ("Q01 | chapter c0 | a line", "'Q01' is not an id"),
         ("N01 | book 3 | a line", "'book 3' is not a place"),
-        ("N01 | chapter c0 | a line\nN01 | chapter c0 | again", "N01 is there twice"),
+        ("N01 | chapter c0 | a line\nN01 | chapter c0 | again", "N01 occurs twice"),
     ],
 )
 def test_a_line_that_is_no_row_is_named_with_its_number(tmp_path, text, message):

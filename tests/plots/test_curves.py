@@ -63,7 +63,7 @@ def test_numbers_of_any_library_are_drawn(kind):
 
 @pytest.mark.parametrize("epochs", ["abc", None, [[1]], 5])
 def test_what_is_no_epoch_is_said(epochs):
-    with pytest.raises(ValueError, match=r"an epoch is .*: expected a dictionary per epoch"):
+    with pytest.raises(ValueError, match=r"an epoch is .*: expected one dictionary per epoch"):
         plot_history(epochs)
 
 

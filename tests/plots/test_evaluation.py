@@ -39,7 +39,7 @@ def test_thresholds_show_both_curves_and_the_choice():
 def test_coverage_is_drawn_by_rule_with_what_was_promised():
     (ax,) = plot_coverage([10, 100], {"Wald": [0.6, 0.9], "Wilson": [0.95, 0.96]}).axes
     assert list(line(ax, "Wald").get_ydata()) == [0.6, 0.9]
-    assert set(line(ax, "promised: 95%").get_ydata()) == {0.95}
+    assert set(line(ax, "nominal: 95%").get_ydata()) == {0.95}
 
 
 def test_groups_stand_with_their_intervals_and_sizes():

@@ -37,8 +37,8 @@ def test_a_cross_marks_the_last_step_before_an_error():
 @pytest.mark.parametrize(
     ("stopped", "said"),
     [
-        ("", "with the bug: not one step\nand no error"),
-        ("KeyError", "with the bug: not one step\nKeyError"),
+        ("", "with the bug: not a single step\nwithout an error"),
+        ("KeyError", "with the bug: not a single step\nKeyError"),
     ],
 )
 def test_a_run_without_a_step_is_said_in_words(stopped, said):

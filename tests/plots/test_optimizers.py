@@ -21,6 +21,6 @@ def test_rates_and_losses_keep_their_order_and_names():
 
 def test_a_run_that_did_not_arrive_is_said_to():
     (ax,) = plot_race({"fast": [20, 30], "slow": [math.inf, 90, math.inf]}, most=100).axes
-    assert [text.get_text() for text in ax.texts] == ["2 not there"]
+    assert [text.get_text() for text in ax.texts] == ["2 did not get there"]
     assert list(ax.lines[0].get_xdata()) == [20, 30]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["fast", "slow"]

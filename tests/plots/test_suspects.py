@@ -38,7 +38,7 @@ def test_a_line_up_has_a_row_per_letter_and_says_where_nothing_was_logged():
     assert [row[0].get_ylabel() for row in rows] == ["A", "B"]
     assert [ax.get_title(loc="left") for ax in rows[0]] == list(PANELS.values())
     assert rows[0][0].get_yscale() == "log" and rows[0][2].get_ylim() == (0, 1)
-    assert all("no row at all" in ax.texts[0].get_text() for ax in rows[1])
+    assert all("no rows at all" in ax.texts[0].get_text() for ax in rows[1])
     assert not any(ax.texts for ax in rows[0])
 
 

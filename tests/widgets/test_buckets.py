@@ -24,8 +24,8 @@ def test_the_counts_are_those_of_the_networks_predictions():
     wrong = [(target, guess) for target, guess in pairs if target != guess]
     shown = frame(Settings())
     assert shown["num_mistakes"] == sum(counts().values()) == len(wrong)
-    assert counts()["1 not seen"] == sum(target == 1 for target, _ in wrong)
-    assert counts()["1 too many"] == sum(guess == 1 for _, guess in wrong)
+    assert counts()["1 missed"] == sum(target == 1 for target, _ in wrong)
+    assert counts()["wrongly read as 1"] == sum(guess == 1 for _, guess in wrong)
     assert counts()["another pair"] == sum(not {*pair} & {*DIGITS} for pair in wrong)
 
 
@@ -43,10 +43,10 @@ def test_ceilings_and_intervals_are_scipys_share_of_the_error_rate(looked_at):
 @pytest.mark.parametrize("digit", DIGITS)
 def test_merged_buckets_hold_what_both_held(digit):
     apart, merged = counts(), counts(**{f"merge_{digit}": True})
-    both = apart[f"{digit} not seen"] + apart[f"{digit} too many"]
+    both = apart[f"{digit} missed"] + apart[f"wrongly read as {digit}"]
     assert merged[f"{digit} and another"] == both
     assert Counter(apart) - Counter(merged) == Counter(
-        {name: apart[name] for name in (f"{digit} not seen", f"{digit} too many")}
+        {name: apart[name] for name in (f"{digit} missed", f"wrongly read as {digit}")}
     )
 
 

@@ -43,12 +43,12 @@ def test_each_shape_is_that_of_a_curve_computed_by_hand():
     one = {"start": 2.0, "lowest": 2.0, "last": 2.0, "right": 0.1, "moved": 0.0, "classes": 10}
     curve = {"losses": [2.0] * 10}
     assert shape(one | curve) == "no change"
-    assert shape(one | curve | {"moved": 0.1}) == "no fall"
+    assert shape(one | curve | {"moved": 0.1}) == "no decrease"
     assert shape(one | curve | {"last": 5.0, "moved": 9.0}) == "blows up"
     fallen = one | {"lowest": 1.0, "last": 1.0, "moved": 0.2}
     assert shape(fallen | {"losses": [2.0, 1.2, 1.0, 1.0, 1.0]}) == "plateau"
     assert shape(fallen | {"losses": [2.0, 1.8, 1.6, 1.4, 1.3, 1.2, 1.1, 1.05, 1.1, 1.0]}) == (
-        "still falls"
+        "still falling"
     )
     assert shape(fallen | {"last": 0.05, "lowest": 0.05, "right": 1.0} | curve) == "learned"
     assert shape(fallen | {"classes": 1} | curve).startswith("proves nothing")
@@ -68,7 +68,7 @@ def test_a_climb_shows_no_more_than_it_has_reached_and_hides_the_name():
 def test_what_the_page_says_of_the_cases():
     shapes = {id: frame(Settings(bug=id))["batches"]["broken"]["shape"] for id in CASES}
     assert shapes["B02"] == "no change" and shapes["B08"] == "plateau"
-    assert shapes["B11"] == "still falls" and shapes["B23"].startswith("proves nothing")
+    assert shapes["B11"] == "still falling" and shapes["B23"].startswith("proves nothing")
     assert [CASES.index(id) + 1 for id in ("B23", "B16")] == [2, 12]
     late = recorded()[key("B16", True, 0)]["batch"]
     assert late["steps"][-1] == STEPS and late["last"] > 10 * 0.02

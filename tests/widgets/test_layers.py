@@ -96,6 +96,6 @@ def test_each_lost_layer_and_no_other_differs_in_the_record():
     changed = [one["name"] for one in shown["layers"] if one["first"] != one["second"]]
     assert changed == ["seed", "code"]
     settings = Settings(**ALL | {"seed": False})
-    assert says(settings, frame(settings)).startswith("Seed not recorded: the losses part at")
+    assert says(settings, frame(settings)).startswith("Seed not recorded: the losses differ from")
     with pytest.raises(ValueError, match="at = 99: expected 60 values from 1 to 60"):
         Settings(at=99)

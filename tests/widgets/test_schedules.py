@@ -85,7 +85,7 @@ def test_in_the_wrong_unit_cosine_climbs_a_step_dies_and_one_cycle_raises():
     assert cosine["rates"][20] == pytest.approx(0.3) and cosine["rates"][10] < 1e-6
     assert 0 < step["rates"][-1] < 1e-30
     assert cycle["stopped"].startswith("ValueError") and len(cycle["rates"]) == 11
-    seldom = run(second="cosine", unit="too seldom")
+    seldom = run(second="cosine", unit="too rarely")
     assert seldom["calls"] == 10 and seldom["rates"][-1] > 0.99 * 0.3
 
 

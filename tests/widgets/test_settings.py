@@ -26,7 +26,7 @@ def test_defaults_are_those_of_the_controls_and_cannot_be_changed_in_place():
         ({"start": True}, "one of 2, 4, 8, 16"),
         ({"start": None}, "one of"),
         ({"both": 1}, "one of False, True"),
-        ({"other": 1}, "there are start, by, both"),
+        ({"other": 1}, "the settings are start, by, both"),
         ({"start": 2, "both": True}, "Take 4"),
     ],
 )

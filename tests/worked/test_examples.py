@@ -93,7 +93,7 @@ def test_the_stacked_networks_train_as_each_does_alone():
 def test_f1_is_that_of_scikit_learn():
     targets = [0] * 900 + [1] * 100
     steps = {step.what: step.computed for step in compute("N60").steps}
-    assert steps["F1 of the minority"] == f1_score(targets, [0] * 1000, zero_division=0)
+    assert steps["F1 of the minority class"] == f1_score(targets, [0] * 1000, zero_division=0)
 
 
 @pytest.mark.parametrize("patience", [1, 2, 5])

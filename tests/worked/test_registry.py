@@ -69,7 +69,7 @@ INVARIANTS = {
     },
     "N35": {
         *("FP32: bits", "FP16: bits", "FP16: largest", "BF16: largest, power of ten"),
-        *(f"{name}: between so many digits" for name in ("FP16", "BF16")),
+        *(f"{name}: decimal digits, as a range" for name in ("FP16", "BF16")),
     },
 }
 
@@ -192,8 +192,8 @@ def test_an_unknown_id_suggests_the_nearest():
     [
         ("F26", "course claims F26"),
         ("k17", "course claims k17"),
-        (20, "as 'N20'"),
-        (None, "a text"),
+        (20, "e.g. 'N20'"),
+        (None, "a string"),
     ],
 )
 def test_an_id_of_another_kind_is_told_where_to_go(id, says):
@@ -239,7 +239,7 @@ def test_the_command_prints_one_numeric_as_json():
 def test_an_unknown_id_on_the_command_line_is_one_line_and_exit_2():
     result = run_course("worked", "N999")
     assert result.returncode == 2
-    assert result.stderr.startswith("course: 'N999' is not the id of a worked numeric")
+    assert result.stderr.startswith("course: 'N999' is not the id of a worked number")
     assert result.stderr.count("\n") == 1
 
 

@@ -1,4 +1,4 @@
-"""Ablation: change one thing at a time, over several seeds, and say what the change is worth.
+"""Ablation: change one thing at a time, over several seeds, and measure what the change gains.
 
     changes = one_at_a_time(baseline, lr=[0.1], hidden=[256])
     study = ablate(build, baseline, changes, "ablations/first", seeds=(0, 1, 2), epochs=10)
@@ -6,7 +6,7 @@
 
 The split stays fixed: every run's record holds a hash of its data, and runs on different data are
 not compared. Seeds are paired: a change is judged by how far it moves the metric *with the same
-seed*, which takes out the luck that both runs share. Every finished run is a file of its own, so
+seed*, which removes the luck that both runs share. Every finished run is saved in its own file, so
 an ablation that was killed continues where it stopped.
 
 Source: Lecture 3, "Ablation"; ledger N23, T27.

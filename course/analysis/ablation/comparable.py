@@ -1,4 +1,4 @@
-"""Whether runs may be compared: the same data, split and protocol, or nothing is ranked.
+"""Whether runs may be compared: they need the same data, split and protocol to be ranked.
 
 Source: Lecture 3, "Ablation" (the split stays fixed); ledger T27.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NotComparableError(ValueError):
-    """The runs differ in more than what the ablation changes; nothing is ranked."""
+    """The runs differ in more than what the ablation changes, so they are not ranked."""
 
 
 def check_same(
@@ -24,8 +24,8 @@ def check_same(
     for part, identity in data.items():
         if identity is None or identity["hash"] is None:
             raise NotComparableError(
-                f"{title}: nothing is known of its {part} data, so nobody can say that all runs "
-                "had the same. Hand in a val_loader, and give a data set of your own an attribute "
+                f"{title}: nothing is known about its {part} data, so it is unclear whether all "
+                "runs had the same. Return a val_loader, and give your own data set an attribute "
                 "`identity`, a string that changes when its examples do."
             )
         if expected is None or (part == "train" and not same_train):
@@ -33,10 +33,10 @@ def check_same(
         if identity != expected[part]:
             raise NotComparableError(
                 f"{title}: its {part} data are {_named(identity)}, those of the runs before it "
-                f"{_named(expected[part])}. A difference between the two would be one of data. "
-                "Draw the split once, with a seed of its own"
+                f"{_named(expected[part])}. A difference between the two could come from the data. "
+                "Draw the split once, with its own seed"
                 + (
-                    ", or say same_train=False if the change is the data."
+                    ", or pass same_train=False if the data are what you change."
                     if part == "train"
                     else "."
                 )
@@ -47,21 +47,21 @@ def check_comparable(runs: Sequence[AblationRun], same_train: bool) -> None:
     base = next((run for run in runs if run.variant == BASELINE), None)
     if base is None:
         raise NotComparableError(
-            f"{len(runs)} runs, and none of them the baseline: there is nothing to compare with."
+            f"none of the {len(runs)} runs is the baseline, so there is nothing to compare with."
         )
     seen: dict[tuple[str, int], AblationRun] = {}
     for run in runs:
         title = f"{run.variant}, seed {run.seed}"
         if run.protocol != base.protocol:
             raise NotComparableError(
-                f"{title}: was run by {run.protocol}, the baseline by {base.protocol}. Keep each "
-                "protocol in a folder of its own."
+                f"{title}: ran with {run.protocol}, but the baseline with {base.protocol}. Use a "
+                "separate folder for each protocol."
             )
         other = seen.setdefault((run.variant, run.seed), run)
         first = next(r for r in runs if r.variant == run.variant)
         if other is not run or run.settings != first.settings:
             raise NotComparableError(
-                f"{title}: there are runs of this name with other settings ({first.settings} and "
+                f"{title}: runs with this name have different settings ({first.settings} and "
                 f"{run.settings}). Give one of them another name or folder."
             )
         check_same(title, run.data, base.data, same_train)

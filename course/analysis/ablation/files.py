@@ -20,18 +20,18 @@ FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class AblationRun:
-    """One run, as its file holds it."""
+    """One run, as saved in its file."""
 
     variant: str
     settings: dict[str, Any]
     seed: int
     protocol: dict[str, Any]
     data: dict[str, Any]
-    """Number of examples and hash, of training and of validation."""
+    """Number of examples and hash of the training and the validation data."""
     value: float | None
-    """The metric; None where the run diverged."""
+    """The metric; None if the run diverged."""
     reason: str = ""
-    """Why there is no value."""
+    """The reason if there is no value."""
     epochs: list[dict[str, Any]] = field(default_factory=list, repr=False)
     """The history, for `read_curves`."""
     seconds: float = 0.0
@@ -41,7 +41,7 @@ class AblationRun:
 
 
 class Place:
-    """Where one run lies: its file, and the engine's run directory while it is under way."""
+    """Where a run is saved: its file, and the engine's run directory while it is under way."""
 
     def __init__(
         self, folder: Path, name: str, settings: dict[str, Any], seed: int, protocol: Protocol
@@ -54,11 +54,11 @@ class Place:
         self.file, self.run_dir = folder / f"{key}.json", folder / "runs" / key
 
     def read(self) -> AblationRun | None:
-        """The finished run; None where there is none yet."""
+        """The finished run; None if there is none yet."""
         return read_one(self.file) if self.file.is_file() else None
 
     def write(self, run: AblationRun) -> None:
-        """Write the run's file, whole or not at all."""
+        """Write the run's file, completely or not at all."""
         partial = self.file.with_name(self.file.name + ".partial")
         with open(partial, "w", encoding="utf-8") as file:
             json.dump(vars(run), file, indent=1, allow_nan=False)
@@ -71,12 +71,12 @@ def read_one(file: Path) -> AblationRun:
     """One finished run from its file.
 
     Raises:
-        ValueError: It is not such a file, or is one of a newer version.
+        ValueError: It is not such a file, or it is from a newer version.
     """
     content = read_json(file)
     if content.get("format") != FORMAT or not set(content) <= set(AblationRun.__dataclass_fields__):
         raise ValueError(
-            f"{file}: is not an ablation run of format {FORMAT}. Move it out of the folder and run "
+            f"{file}: not an ablation run of format {FORMAT}. Move it out of the folder and run "
             "the ablation again; only this run is repeated."
         )
     return AblationRun(**content)
@@ -84,11 +84,11 @@ def read_one(file: Path) -> AblationRun:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Hold the folder: two processes at once would do every run twice. A kill releases it."""
+    """Lock the folder, since two processes at once would do every run twice. A kill releases it."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         import fcntl
-    except ImportError:  # Windows has no such lock
+    except ImportError:  # not available on Windows
         yield
         return
     with open(folder / ".lock", "w") as lock:
@@ -96,7 +96,7 @@ def alone_in(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise ValueError(
-                f"{folder}: another process runs this ablation. Wait for it, or take another "
+                f"{folder}: another process is running this ablation. Wait for it, or use another "
                 "folder."
             ) from None
         yield

@@ -1,4 +1,4 @@
-"""What is to be run: a baseline, and variants that each change one thing.
+"""What to run: a baseline, and variants that each change one thing.
 
 Source: Lecture 3, "Ablation"; ledger N23.
 """
@@ -16,16 +16,16 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """What all runs of an ablation share."""
+    """The settings that all runs of an ablation share."""
 
     epochs: int
     """Passes over the data, the same for every run."""
     metric: str = "val_accuracy"
-    """The number of the history that decides."""
+    """The metric in the history that decides."""
     mode: str = "max"
-    """`max` where higher is better, `min` where lower is."""
+    """`max` if higher is better, `min` if lower is."""
     at: str = "last"
-    """The epoch whose number counts: `last`, or `best`, which flatters noisy runs."""
+    """The epoch whose metric counts: `last`, or `best`, which flatters noisy runs."""
 
     def __post_init__(self) -> None:
         for name, allowed in (("mode", ("max", "min")), ("at", ("last", "best"))):
@@ -38,35 +38,35 @@ class Protocol:
 
 
 def one_at_a_time(baseline: Settings, **values: Sequence[Any]) -> dict[str, dict[str, Any]]:
-    """A variant for every other value of every setting, each with one change.
+    """One variant for each other value of each setting, each with a single change.
 
     >>> one_at_a_time({"lr": 0.1, "hidden": 64}, lr=[0.1, 0.3], hidden=[256])
     {'lr = 0.3': {'lr': 0.3}, 'hidden = 256': {'hidden': 256}}
 
     Raises:
-        ValueError: A setting that the baseline does not have, values that are not a list, or
-            nothing that would change.
+        ValueError: A setting that the baseline does not have, values that are not a list, or no
+        change at all.
     """
     if not isinstance(baseline, Mapping):
         raise ValueError(
-            f"baseline = {baseline!r}: expected a dictionary of its settings, as {{'lr': 0.1}}."
+            f"baseline = {baseline!r}: expected a dictionary of its settings, e.g. {{'lr': 0.1}}."
         )
     for name, others in values.items():
         if name not in baseline:
             raise ValueError(
                 f"{name} is not a setting of the baseline, which has {', '.join(baseline)}. Give "
-                "the baseline its value too."
+                "it a value in the baseline, too."
             )
         if isinstance(others, (str, bytes, Mapping)) or not isinstance(others, Iterable):
             raise ValueError(
-                f"{name} = {others!r}: expected a list of the values to try, as "
+                f"{name} = {others!r}: expected a list of the values to try, e.g. "
                 f"{name}=[{others!r}]."
             )
     changes = _one_at_a_time(baseline, values)
     if not changes:
         raise ValueError(
-            "nothing would change: give at least one setting a value that the baseline does not "
-            f"have, as {next(iter(baseline), 'lr')}=[...]."
+            "nothing would change: give at least one setting a value that differs from the "
+            f"baseline's, e.g. {next(iter(baseline), 'lr')}=[...]."
         )
     return changes
 
@@ -88,26 +88,27 @@ def variants_of(
     """The settings of every variant, checked."""
     if len(set(seeds)) < 2 or len(set(seeds)) != len(seeds):
         raise ValueError(
-            f"seeds = {tuple(seeds)}: at least 2 different ones are needed, since one run cannot "
-            "tell a gain from luck. Take 3 or more for small gains."
+            f"seeds = {tuple(seeds)}: at least 2 different seeds are needed, since one run cannot "
+            "distinguish a gain from luck. Use 3 or more for small gains."
         )
     if not changes or BASELINE in changes:
         raise ValueError(
-            f"changes names {', '.join(changes) or 'nothing'}: expected at least one variant, none "
-            f"of them called {BASELINE!r}, as {{'bigger': {{'hidden': 256}}}}."
+            f"changes names {', '.join(changes) or 'nothing'}: expected at least one variant, and "
+            f"none called {BASELINE!r}, e.g. {{'bigger': {{'hidden': 256}}}}."
         )
     for name, change in changes.items():
         if unknown := [key for key in change if key not in baseline]:
             raise ValueError(
                 f"{name!r} changes {', '.join(unknown)}, which the baseline does not have: it has "
-                f"{', '.join(baseline)}. Give the baseline its value too."
+                f"{', '.join(baseline)}. Give it a value in the baseline, too."
             )
         if all(baseline[key] == value for key, value in change.items()):
             raise ValueError(f"{name!r} changes nothing: it has the baseline's settings.")
         if len(change) > 1 and not parts_of(name, changes):
             raise ValueError(
-                f"{name!r} changes {len(change)} settings ({', '.join(change)}): its gain would "
-                "belong to none of them alone. Add a variant for each, and it is their combination."
+                f"{name!r} changes {len(change)} settings ({', '.join(change)}): its gain could "
+                "not be attributed to any one of them. Add a variant for each of them; this one "
+                "is then their combination."
             )
     variants = {BASELINE: dict(baseline)} | {
         name: {**baseline, **change} for name, change in changes.items()
@@ -116,14 +117,14 @@ def variants_of(
         json.dumps(variants, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"settings must be plain numbers, strings, lists ({error}). Name the thing in the "
-            "settings, as optimizer='AdamW', and make it inside build."
+            f"settings must be plain numbers, strings or lists ({error}). Put a name into the "
+            "settings, e.g. optimizer='AdamW', and create the object inside build."
         ) from None
     return variants
 
 
 def parts_of(name: str, changes: Mapping[str, Settings]) -> list[str]:
-    """The single changes of which a combined variant is made; empty where one is missing."""
+    """The single changes that make up a combined variant; empty if one of them is missing."""
     single = {
         (key, json.dumps(value)): other
         for other, change in changes.items()

@@ -1,4 +1,4 @@
-"""Run the baseline and every variant with every seed through the engine.
+"""Run the baseline and every variant with every seed, using the engine.
 
 Source: Lecture 3, "Ablation"; ledger N23, T27.
 """
@@ -44,32 +44,32 @@ def ablate(
     """Run the baseline and every variant with every seed, and compare them.
 
     Args:
-        build: Called as `build(seed=seed, **settings)` after all generators were seeded; makes
-            `(trainer, train_loader, val_loader)`. It must not draw the split from the seed.
-        baseline: Settings by name, as strict JSON holds them.
-        changes: What each variant changes, by its name. One setting each; a variant that changes
-            several must be put together from others in the table, as "both" in the lecture's.
-        folder: Where the finished runs lie, one file each. Those that are there are not run again.
-        seeds: At least 2, since one run says nothing about noise; the lecture asks for 3.
+        build: Called as `build(seed=seed, **settings)` after all generators are seeded; returns
+        `(trainer, train_loader, val_loader)`. It must not draw the split from the seed.
+        baseline: Settings by name, with values that strict JSON can hold.
+        changes: What each variant changes, by its name: one setting each. A variant that changes
+        several must combine other variants in the table, like "both" in the lecture's.
+        folder: Where the finished runs are saved, one file each. Existing ones are not run again.
+        seeds: At least 2, since one run says nothing about the noise; the lecture asks for 3.
         epochs: Passes over the data, the same for every run.
-        metric: The number of the history that decides.
-        mode: `"max"` where higher is better, else `"min"`.
-        at: `"last"` epoch's number, or the `"best"`, which flatters noisy runs.
-        metrics: More numbers for validation, as `Trainer.fit` takes them.
-        same_train: False where a variant is meant to change the training data ("more data"); the
-            validation data must be the same in any case.
-        progress: Show a bar.
+        metric: The metric in the history that decides.
+        mode: `"max"` if higher is better, else `"min"`.
+        at: Take the metric of the `"last"` epoch, or the `"best"`, which flatters noisy runs.
+        metrics: Further validation metrics, as for `Trainer.fit`.
+        same_train: False if a variant is meant to change the training data ("more data"); the
+        validation data must be the same in any case.
+        progress: Show a progress bar.
 
     Raises:
-        ValueError: Settings that cannot be compared or recorded; nothing was run.
-        NotComparableError: A run's data differ from those before it; it was not trained.
+        ValueError: Settings cannot be compared or recorded; nothing was run.
+        NotComparableError: A run's data differ from those of earlier runs; it was not trained.
 
     Source: Lecture 3, "Ablation"; ledger N23, T27.
     """
     protocol = Protocol(epochs=epochs, metric=metric, mode=mode, at=at)
     variants = variants_of(baseline, changes, seeds)
     folder = Path(folder)
-    planned = [(name, seed) for seed in seeds for name in variants]  # a whole seed, then the next
+    planned = [(name, seed) for seed in seeds for name in variants]  # seed by seed
     done: list[AblationRun] = []
     with alone_in(folder), _bar(len(planned), progress) as bar:
         for name, seed in planned:
@@ -88,15 +88,15 @@ def ablate(
 def _run(
     build: Build, place: Place, metrics: Any, expected: dict | None, same_train: bool
 ) -> AblationRun:
-    """Train one variant with one seed, or what is left of it."""
+    """Train one variant with one seed, or continue if it was interrupted."""
     protocol, started = place.protocol, time.perf_counter()
     with undisturbed():
         seed_everything(place.seed)
         trainer, train_loader, val_loader = build(seed=place.seed, **place.settings)
         if trainer.seed not in (None, place.seed):
             raise ValueError(
-                f"build made a Trainer with seed {trainer.seed} in the run of seed {place.seed}: "
-                "leave it out, or pass on the seed that build gets."
+                f"in the run with seed {place.seed}, build made a Trainer with seed "
+                f"{trainer.seed}: leave it out, or pass on the seed that build receives."
             )
         data = {"train": data_identity(train_loader), "validation": data_identity(val_loader)}
         check_same(place.title, data, expected, same_train)
@@ -143,7 +143,7 @@ def _value(history: Any, protocol: Protocol) -> tuple[float | None, str]:
 
 
 def _plain(epoch: Mapping[str, Any]) -> dict[str, Any]:
-    """An epoch as strict JSON holds it."""
+    """An epoch with values that strict JSON can hold."""
     return {
         key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in epoch.items()
@@ -152,7 +152,7 @@ def _plain(epoch: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _bar(total: int, progress: bool) -> Iterator[Any]:
-    from tqdm import tqdm  # text: a reopened notebook cannot show its widget
+    from tqdm import tqdm  # text, because a reopened notebook cannot show a widget
 
     with tqdm(total=total, desc="ablation", unit="run", disable=not progress) as bar:
         yield bar

@@ -1,4 +1,4 @@
-"""The result table: prints, renders in a notebook, goes to JSON, draws itself."""
+"""The result table: prints, renders in a notebook, exports to JSON, and plots itself."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Ablation:
-    """The result table: prints, renders in a notebook, goes to JSON, draws itself."""
+    """The result table: prints, renders in a notebook, exports to JSON, and plots itself."""
 
     rows: list[Row]
-    """The baseline, then every variant in the order given."""
+    """The baseline, then the variants in the given order."""
     metric: str
     mode: str
     notes: list[str]
-    """What to keep in mind while reading the verdicts."""
+    """Remarks to keep in mind when reading the verdicts."""
     runs: list[AblationRun] = field(repr=False)
 
     @classmethod
@@ -41,9 +41,9 @@ class Ablation:
         """Compare finished runs.
 
         Args:
-            runs: Of the baseline and of the variants, with the same seeds.
-            changes: As given to `ablate`; inferred from the settings where left out.
-            same_train: False where a variant is meant to change the training data.
+            runs: Runs of the baseline and of the variants, with the same seeds.
+            changes: As given to `ablate`; inferred from the settings if left out.
+            same_train: False if a variant is meant to change the training data.
 
         Raises:
             NotComparableError: They differ in data, split or protocol, or the baseline is missing.
@@ -77,12 +77,14 @@ class Ablation:
         """The row of one variant."""
         found = next((row for row in self.rows if row.name == name), None)
         if found is None:
-            raise KeyError(f"no variant {name!r}; there are {', '.join(r.name for r in self.rows)}")
+            raise KeyError(
+                f"no variant {name!r}; the variants are {', '.join(r.name for r in self.rows)}"
+            )
         return found
 
     @property
     def ranked(self) -> list[Row]:
-        """The variants that have a difference, the best first."""
+        """The variants that have a difference, best first."""
         sign = 1 if self.mode == "min" else -1
         measured = [row for row in self.rows if row.difference is not None]
         return sorted(measured, key=lambda row: sign * row.difference)
@@ -97,7 +99,7 @@ class Ablation:
         }
 
     def plot(self) -> Figure:
-        """Every variant's difference with its interval, and a dot a seed."""
+        """The difference of every variant with its interval, and one dot per seed."""
         from course.plots.ablation import plot_ablation
 
         return plot_ablation(self)
@@ -130,18 +132,18 @@ class Ablation:
 
 
 def read_ablation(folder: Path | str, **options: Any) -> Ablation:
-    """The table of all finished runs in a folder, as far as they have come.
+    """The table of all runs in a folder that are finished so far.
 
     Args:
-        folder: As given to `ablate`.
-        options: As `Ablation.of` takes them.
+        folder: The folder given to `ablate`.
+        options: As for `Ablation.of`.
 
     Raises:
-        NotComparableError: As `Ablation.of`; also for a folder without the baseline.
-        ValueError: No such folder, or no run in it.
+        NotComparableError: As for `Ablation.of`; also if the folder has no baseline.
+        ValueError: There is no such folder, or no run in it.
     """
     if not Path(folder).is_dir():
-        raise ValueError(f"{folder}: no such directory. Give the one that was given to ablate().")
+        raise ValueError(f"{folder}: no such directory. Give the one that you gave to ablate().")
     files = sorted(Path(folder).glob("*.json"), key=lambda file: (file.stat().st_mtime_ns, file))
     return Ablation.of([read_one(file) for file in files], **options)
 

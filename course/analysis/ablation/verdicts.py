@@ -1,7 +1,7 @@
-"""What a change is worth: its difference seed by seed, the interval of it, and the verdict.
+"""The effect of a change: its difference for each seed, the interval, and the verdict.
 
 Seeds are paired: a change is judged by how far it moves the metric *with the same seed*, which
-takes out the luck that both runs share.
+removes the luck that both runs share.
 
 Source: Lecture 3, "Ablation"; ledger N23, T27.
 """
@@ -18,7 +18,7 @@ from course.analysis.ablation.files import AblationRun
 from course.analysis.ablation.plan import Settings, parts_of
 
 LEVEL = 0.95
-"""Confidence of all intervals of a table together."""
+"""Joint confidence of all intervals of a table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,18 +27,18 @@ class Row:
 
     name: str
     change: str
-    """What differs from the baseline's settings."""
+    """Settings that differ from the baseline's."""
     values: dict[int, float | None]
-    """The metric by seed; None where the run diverged."""
+    """The metric by seed; None if the run diverged."""
     mean: float | None
     differences: dict[int, float]
-    """By seed, variant minus baseline."""
+    """Variant minus baseline, by seed."""
     difference: float | None = None
-    """Their mean."""
+    """The mean difference."""
     interval: tuple[float, float] | None = None
-    """Holds for all rows together with the table's confidence."""
+    """The interval that holds for all rows jointly, with the table's confidence."""
     interval_alone: tuple[float, float] | None = None
-    """The same if this were the only variant."""
+    """The interval if this were the only variant."""
     verdict: str = "baseline"
     """`likely useful`, `within noise`, `harmful` or `undecided`."""
     note: str = ""
@@ -86,11 +86,12 @@ def paired_interval(differences: Sequence[float], level: float) -> tuple[float, 
     """Student's confidence interval of a mean difference.
 
     Args:
-        differences: One a seed, at least 2.
+        differences: One per seed, at least 2.
         level: Confidence, e.g. 0.95.
 
     Raises:
-        ValueError: Fewer than two differences, one that is not finite, or another level.
+        ValueError: Fewer than two differences, a difference that is not finite, or an invalid
+        level.
 
     >>> low, high = paired_interval([1.0, 2.0, 3.0], 0.95)
     >>> round(low, 3), round(high, 3)  # 2 ± 4.303 · 1 / √3
@@ -124,7 +125,9 @@ def _verdict(row: Row, reference: Mapping[int, float | None], mode: str) -> tupl
     if lost:
         return "harmful", f"diverged with {len(lost)} of {len(row.values)} seeds ({lost})."
     if row.interval is None:
-        return "undecided", f"{len(row.differences)} pair of runs; an interval needs 2, better 3."
+        return "undecided", (
+            f"only {len(row.differences)} pair of runs; an interval needs at least 2, better 3."
+        )
     if len(set(row.differences.values())) == 1 and row.difference != 0:
         return "undecided", (
             "the change is identical for every seed, so there is no noise to compare it with. "
@@ -135,8 +138,8 @@ def _verdict(row: Row, reference: Mapping[int, float | None], mode: str) -> tupl
     verdict = _side(row.interval, sign)
     if verdict == "within noise" != (alone := _side(row.interval_alone, sign)):
         return verdict, (
-            f"alone it would count as {alone}; among this many variants that may be luck. Repeat "
-            "it with more seeds."
+            f"on its own it would count as {alone}; among this many variants that may be luck. "
+            "Repeat it with more seeds."
         )
     return verdict, ""
 
@@ -153,22 +156,22 @@ def notes_on(
     if len(variants) > 1:
         alone = 1 - (1 - LEVEL) / len(variants)
         yield (
-            f"{len(variants)} variants: each interval is one of {alone:.1%}, so that all hold "
-            f"together with {LEVEL:.0%} (Bonferroni); the verdicts follow them."
+            f"{len(variants)} variants: each interval has a confidence of {alone:.1%}, so that all "
+            f"of them hold jointly with {LEVEL:.0%} (Bonferroni); the verdicts are based on these."
         )
     finite = [value for value in rows[0].values.values() if value is not None]
     if len(finite) > 1 and len(set(finite)) == 1:
-        yield "The baseline gave the same number with every seed: does build use the seed?"
+        yield "The baseline gave the same result with every seed: does build use the seed?"
     for name in changes:
         yield from _interaction(name, rows, changes)
     if len({json.dumps(run.code, sort_keys=True) for run in runs}) > 1:
-        yield "The code changed between the runs: a difference may be the code's."
+        yield "The code changed between the runs: a difference may come from the code."
     if len({json.dumps(run.versions, sort_keys=True) for run in runs}) > 1:
-        yield "The versions of the libraries changed between the runs."
+        yield "Library versions changed between the runs."
 
 
 def _interaction(name: str, rows: Sequence[Row], changes: Mapping[str, Settings]) -> Iterator[str]:
-    """What a combination gives beyond the sum of its parts."""
+    """The gain of a combination beyond the sum of its parts."""
     by_name = {row.name: row for row in rows}
     parts = [by_name.get(part) for part in parts_of(name, changes)]
     whole = by_name.get(name)

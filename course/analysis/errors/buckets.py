@@ -1,7 +1,7 @@
-"""The table of buckets: how many mistakes are in each, and what repairing it could win.
+"""The table of buckets: how many mistakes are in each, and how much fixing it could gain.
 
-A bucket's ceiling is what accuracy would gain if all of its mistakes became right, and nothing else
-changed: (1 − accuracy) · share of the mistakes. A repair seldom reaches it.
+A bucket's ceiling is the gain in accuracy if all of its mistakes became right and nothing else
+changed: (1 − accuracy) · share of the mistakes. A fix seldom reaches it.
 
 Source: Lecture 3, "From bucket to action"; ledger N24, T28; Ng's course.
 """
@@ -27,11 +27,11 @@ INTERVENTIONS = {
     "background": "crop, mask or augment the background",
     "shortcut": "crop, mask or augment the background",
     "threshold": "tune the threshold on validation",
-    "confusion": "more examples of both classes, or a feature that tells them apart",
-    "variability": "more data like it, or augmentation that makes such",
+    "confusion": "more examples of both classes, or a feature that distinguishes them",
+    "variability": "more data like it, or augmentation that produces such",
 }
-"""What to try, by a word in the bucket's name; the first that fits."""
-NO_INTERVENTION = "look at more of them, then name the cause"
+"""What to try, by a word in the bucket's name; the first match counts."""
+NO_INTERVENTION = "look at more of these, then name the cause"
 BUCKET_COLUMNS = (
     "bucket", "count", "share", "ceiling_points", "ceiling_low", "ceiling_high", "intervention",
 )  # fmt: skip
@@ -39,20 +39,20 @@ BUCKET_COLUMNS = (
 
 @dataclass(frozen=True)
 class BucketRow:
-    """One bucket: how many mistakes, and what they could win."""
+    """One bucket: how many mistakes it holds, and how much fixing them could gain."""
 
     bucket: str
     count: int
     share: float
-    """Of the mistakes looked at."""
+    """Share of the mistakes looked at."""
     ceiling: Interval
-    """Accuracy points (0 to 100) to win if all of them were repaired."""
+    """Accuracy points (0 to 100) to gain if all of them were fixed."""
     intervention: str
 
 
 @dataclass(frozen=True)
 class BucketTable:
-    """The buckets, the largest first; what nobody has looked at yet comes last."""
+    """The buckets, largest first; mistakes not looked at yet come last."""
 
     rows: tuple[BucketRow, ...]
     accuracy: float
@@ -60,11 +60,11 @@ class BucketTable:
     num_mistakes: int
     num_examples: int
     note: str = ""
-    """What the shares cannot say."""
+    """The limits of what the shares can say."""
     untagged: str = UNTAGGED
 
     def plot(self) -> Any:
-        """Bars of the ceilings as a Figure."""
+        """A Figure with a bar for each ceiling."""
         from course.plots.errors import plot_buckets
 
         return plot_buckets(self)
@@ -78,7 +78,7 @@ class BucketTable:
         }  # fmt: skip
 
     def to_csv(self) -> str:
-        """A line a bucket, with a header."""
+        """One line per bucket, with a header."""
         return as_csv(BUCKET_COLUMNS, self._plain_rows())
 
     def _plain_rows(self) -> list[dict[str, Any]]:
@@ -96,7 +96,7 @@ class BucketTable:
 
     def __str__(self) -> str:
         width = max(6, *(len(row.bucket) for row in self.rows)) if self.rows else 6
-        lines = [self._summary, f"  {'bucket':<{width}}  count  share  points to win at most"]
+        lines = [self._summary, f"  {'bucket':<{width}}  count  share  most points to gain"]
         lines += [
             f"  {row.bucket:<{width}}  {row.count:5d}  {row.share:5.0%}  {_points(row.ceiling):<22}"
             f"  {row.intervention}"
@@ -112,7 +112,7 @@ class BucketTable:
         )
         return (
             f"<p>{escape(self._summary)}</p><table><thead><tr><th>bucket</th><th>count</th>"
-            "<th>share</th><th>points to win at most</th><th>try</th></tr></thead>"
+            "<th>share</th><th>most points to gain</th><th>try</th></tr></thead>"
             f"<tbody>{rows}</tbody></table><p>{escape(self.note)}</p>"
         )
 
@@ -120,7 +120,7 @@ class BucketTable:
     def _summary(self) -> str:
         return (
             f"accuracy {self.accuracy:.1%}: {self.num_mistakes} mistakes in {self.num_examples} "
-            f"examples, {self.num_looked_at} of them here"
+            f"examples, {self.num_looked_at} of them looked at"
         )
 
 
@@ -131,9 +131,9 @@ def _points(interval: Interval) -> str:
 def ceiling_of(
     inside: np.ndarray, num_mistakes: int, num_examples: int, *, resamples: int, seed: int
 ) -> Interval:
-    """100 · error rate · share; examples are drawn again, and mistakes where only some are."""
+    """100 · error rate · share; bootstraps examples, and mistakes if only some were looked at."""
     options = dict(paired=False, vectorized=True, resamples=resamples, seed=seed)
-    if num_examples < 2:  # nothing to draw from: anything from 0 to 100 is possible
+    if num_examples < 2:  # nothing to resample: anything from 0 to 100 is possible
         return Interval(100.0, 0.0, 100.0)
     if len(inside) == num_mistakes:  # all seen: the bucket's share of all examples
         repaired = np.zeros(num_examples)
@@ -141,7 +141,7 @@ def ceiling_of(
         return bootstrap(_points_of, repaired, **options)
     wrong = np.zeros(num_examples)
     wrong[:num_mistakes] = 1.0
-    if len(inside) < 2:  # one mistake cannot be drawn in two ways
+    if len(inside) < 2:  # a single mistake cannot be resampled
         return Interval(100 * wrong.mean() * inside.mean(), 0.0, 100 * wrong.mean())
     return bootstrap(_points_of_two, wrong, inside, **options)
 

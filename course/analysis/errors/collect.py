@@ -33,25 +33,25 @@ def collect_errors(
     tags_path: Path | str | None = None,
     seed: int = 0,
 ) -> ErrorSet:
-    """The most confident mistakes of a model, or a random sample of them.
+    """Collect the most confident mistakes of a model, or a random sample of its mistakes.
 
-    The most confident ones show what the model has learned wrongly (and the wrong labels); a random
-    sample is what shares should be counted on.
+    The most confident ones show what the model has learned wrongly (and which labels are wrong); to
+    count shares, use a random sample.
 
     Args:
-        model: Gives logits [B, C], or one logit per example. Modules keep their modes.
+        model: Returns logits [B, C], or one logit per example. Modules keep their modes.
         loader: Pairs of inputs [B, ...] and class indices [B], in the data set's order.
-        n: How many to keep; fewer where there are not so many.
+        n: How many to keep; all of them if there are fewer.
         device: Where to compute; the model's own by default.
         order: `confident` or `random`.
         class_names: One per class; the indices by default.
-        tags_path: A JSON file of buckets given by hand; read now, where it is there, and written at
-            every `tag`.
-        seed: Of the random sample.
+        tags_path: A JSON file of buckets assigned by hand; read now if it exists, and written at
+        every `tag`.
+        seed: Seed for the random sample.
 
     Raises:
-        ValueError: A shuffled loader (its indices would be wrong), no example, shapes or logits
-            that cannot be judged, or a file of tags for other data.
+        ValueError: The loader shuffles (its indices would be wrong) or is empty, shapes or logits
+        cannot be scored, or the file of tags belongs to other data.
 
     Source: Lecture 3, "Error analysis"; ledger S19.
     """
@@ -59,7 +59,9 @@ def collect_errors(
     if order not in ("confident", "random"):
         raise ValueError(f"order = {order!r}: expected 'confident' or 'random'.")
     if tags_path is not None and Path(tags_path).is_dir():
-        raise ValueError(f"tags_path = {tags_path}: a directory. Name a file in it, as tags.json.")
+        raise ValueError(
+            f"tags_path = {tags_path}: this is a directory. Name a file in it, e.g. tags.json."
+        )
     check_parts(model, loader)
     _check_in_order(loader)
     device = check_device(model, device)
@@ -76,8 +78,8 @@ def collect_errors(
             batches, num_classes = batches + 1, logits.shape[1]
     if not num_examples:
         raise ValueError(
-            "the loader gives no batch: there is no mistake to find. Is the data set empty, or "
-            "drop_last=True with fewer examples than a batch?"
+            "the loader yields no batch, so there are no mistakes to find. Is the data set empty, "
+            "or smaller than a batch with drop_last=True?"
         )
     names = names_of_classes(class_names, num_classes)
     errors = ErrorSet(
@@ -97,11 +99,11 @@ def _mistakes_in(
     first: int,
     generator: torch.Generator | None,
 ) -> tuple[list[tuple[float, Mistake]], int]:
-    """A batch's `n` mistakes of the highest rank, each with it, and how many mistakes there are.
+    """A batch's `n` highest-ranked mistakes, each with its rank, and the number of mistakes.
 
     Args:
         first: Index of the batch's first example in the data set.
-        generator: Draws the ranks; for None a rank is the confidence.
+        generator: Draws the ranks; if None, the rank is the confidence.
     """
     probabilities = logits.softmax(dim=1)
     confidence, predicted = probabilities.max(dim=1)
@@ -118,19 +120,19 @@ def _mistakes_in(
 
 
 def _check_in_order(loader: Any) -> None:
-    """A mistake's index is its place in the data set only if the loader goes through in order."""
+    """A mistake's index is its place in the data set only if the loader reads it in order."""
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         return
     sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
     if not isinstance(sampler, SequentialSampler):
         raise ValueError(
-            f"the loader draws with {type(sampler).__name__}: the indices of its mistakes would "
-            "not be those of the data set. Use DataLoader(dataset, batch_size=64, shuffle=False)."
+            f"the loader uses a {type(sampler).__name__}, so the indices of mistakes would not be "
+            "those of the data set. Use DataLoader(dataset, batch_size=64, shuffle=False)."
         )
 
 
 def _tags_for(errors: ErrorSet) -> dict[int, str]:
-    """The file's buckets of the mistakes that are here; other tags stay in the file."""
+    """The file's buckets for these mistakes; other tags stay in the file."""
     assert errors.tags_path is not None
     found = {}
     known = read_tags(errors.tags_path)
@@ -138,9 +140,9 @@ def _tags_for(errors: ErrorSet) -> dict[int, str]:
         bucket, target = known.get(mistake.index, (None, mistake.target))
         if target != mistake.target:
             raise ValueError(
-                f"{errors.tags_path}: example {mistake.index} was tagged with target {target} and "
-                f"is {mistake.target} here, so the file belongs to other data or another split. "
-                "Choose another tags_path."
+                f"{errors.tags_path}: example {mistake.index} was tagged with target {target}, but "
+                f"its target is {mistake.target} here, so the file belongs to other data or "
+                "another split. Choose another tags_path."
             )
         if bucket:
             found[mistake.index] = bucket

@@ -1,4 +1,4 @@
-"""Mistakes to look at, and the bucket each was put into, by hand or by a function.
+"""Mistakes to look at, and the bucket of each, assigned by hand or by a function.
 
 Source: Lecture 3, "Error analysis"; ledger S19, N24.
 """
@@ -36,7 +36,7 @@ class Mistake:
     index: int
     """Position in the loader's data set."""
     input: Tensor
-    """[...] on the CPU, as the loader gives it (normalised, if it normalises)."""
+    """[...] on the CPU, as the loader yields it (normalised, if it normalises)."""
     target: int
     prediction: int
     confidence: float
@@ -47,42 +47,42 @@ class Mistake:
 
 @dataclass
 class ErrorSet:
-    """Mistakes to look at, and the bucket each was put into."""
+    """Mistakes to look at, and the bucket of each."""
 
     mistakes: list[Mistake]
     num_mistakes: int
-    """Of the whole data set; `mistakes` may hold fewer."""
+    """Number of mistakes in the whole data set; `mistakes` may hold fewer."""
     num_examples: int
     class_names: tuple[str, ...]
     order: str = "confident"
     tags: dict[int, str] = field(default_factory=dict)
-    """Bucket by index, as tagged by hand."""
+    """Bucket by index, assigned by hand."""
     assigned: dict[int, str] = field(default_factory=dict)
-    """Bucket by index, as given by functions."""
+    """Bucket by index, assigned by functions."""
     tags_path: Path | None = None
 
     @property
     def accuracy(self) -> float:
-        """Of the whole data set."""
+        """Accuracy on the whole data set."""
         return 1 - self.num_mistakes / self.num_examples
 
     def bucket_of(self, mistake: Mistake) -> str:
-        """The bucket given by hand, else by a function, else `not looked at yet`."""
+        """The bucket assigned by hand, else by a function, else `not looked at yet`."""
         return self.tags.get(mistake.index) or self.assigned.get(mistake.index) or UNTAGGED
 
     def tag(self, index: int, bucket: str) -> None:
-        """Put a mistake into a bucket by hand; it goes to the file at once, where there is one.
+        """Put a mistake into a bucket by hand; the tags file, if any, is updated at once.
 
         Args:
-            index: As `Mistake.index`.
-            bucket: Any name; an empty one takes the tag back.
+            index: The `Mistake.index`.
+            bucket: Any name; an empty one removes the tag.
 
         Raises:
-            ValueError: No such mistake here, or a bucket without a name.
+            ValueError: There is no such mistake here, or the bucket is not a name.
         """
         if not isinstance(bucket, str):
             raise ValueError(
-                f"bucket = {bucket!r}: expected a name, as 'blur'; '' takes the tag back."
+                f"bucket = {bucket!r}: expected a name, e.g. 'blur'; '' removes the tag."
             )
         target = self[index].target
         before = dict(self.tags)
@@ -99,16 +99,16 @@ class ErrorSet:
             raise
 
     def assign(self, rules: Mapping[str, Callable[[Mistake], bool]]) -> None:
-        """Put each mistake into the first bucket whose function says yes. Tags by hand stay.
+        """Put each mistake into the first bucket whose function returns True; keep tags by hand.
 
         Args:
-            rules: Function of a `Mistake`, by bucket; earlier ones win. They replace what earlier
-                rules assigned.
+            rules: A function of a `Mistake` for each bucket; earlier buckets win. They replace the
+            assignments of previous rules.
         """
         if not isinstance(rules, Mapping):
             raise ValueError(
-                f"rules = a {type(rules).__name__}: expected a function of a mistake by bucket, as "
-                "{'4 and 9': lambda m: {m.target, m.prediction} == {4, 9}}."
+                f"rules = a {type(rules).__name__}: expected a function of a mistake for each "
+                "bucket, e.g. {'4 and 9': lambda m: {m.target, m.prediction} == {4, 9}}."
             )
         self.assigned = {}
         for mistake in self.mistakes:
@@ -127,9 +127,9 @@ class ErrorSet:
         """Count, share, ceiling of the gain and intervention of each bucket.
 
         Args:
-            interventions: What to try, by bucket; those of the lecture are known by a word in the
-                bucket's name.
-            resamples: Of the bootstrap.
+            interventions: What to try, by bucket; the lecture's own are chosen by a word in the
+            bucket's name.
+            resamples: Number of bootstrap resamples.
             seed: Of its draws.
 
         Source: Lecture 3, figure "Error buckets"; ledger N24, T28.
@@ -155,22 +155,22 @@ class ErrorSet:
         if len(self.mistakes) == self.num_mistakes or not self.mistakes:
             return ""
         if self.order == "random":
-            return "a random sample of the mistakes; the intervals count that in."
+            return "a random sample of the mistakes; the intervals take that into account."
         return (
             f"these are the {len(self.mistakes)} most confident of {self.num_mistakes} mistakes: "
-            "their shares need not be those of all, and the intervals do not know. For shares take "
-            'order="random".'
+            "their shares may differ from those of all mistakes, and the intervals ignore this. "
+            'To estimate shares, use order="random".'
         )
 
     def plot(self, n: int = 12) -> Any:
-        """A grid of the first mistakes as a Figure."""
+        """A Figure with a grid of the first mistakes."""
         from course.plots.errors import plot_mistakes
 
         n = whole_number("n", n)
         return plot_mistakes(self, n=n)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; inputs stay out."""
+        """Plain values, without the inputs."""
         return {
             "num_mistakes": self.num_mistakes, "num_examples": self.num_examples,
             "order": self.order, "class_names": list(self.class_names),
@@ -178,7 +178,7 @@ class ErrorSet:
         }  # fmt: skip
 
     def to_csv(self) -> str:
-        """A line a mistake, with a header; inputs stay out."""
+        """One line per mistake, with a header, without the inputs."""
         return as_csv(MISTAKE_COLUMNS, self._plain_rows())
 
     def _plain_rows(self) -> list[dict[str, Any]]:
@@ -194,8 +194,9 @@ class ErrorSet:
                 return mistake
         known = ", ".join(str(mistake.index) for mistake in self.mistakes[:8])
         raise ValueError(
-            f"index {index} is none of the {len(self.mistakes)} mistakes here: {known or 'none'}"
-            f"{' …' if len(self.mistakes) > 8 else ''}. The index is the position in the data set."
+            f"index {index} is not one of the {len(self.mistakes)} mistakes here: "
+            f"{known or 'none'}{' …' if len(self.mistakes) > 8 else ''}. The index is the position "
+            "in the data set."
         )
 
     def __len__(self) -> int:

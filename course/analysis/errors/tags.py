@@ -1,4 +1,4 @@
-"""The file of buckets given by hand: {"17": {"bucket": "blur", "target": 4}, ...}."""
+"""The file of buckets assigned by hand: {"17": {"bucket": "blur", "target": 4}, ...}."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def read_tags(path: Path) -> dict[int, tuple[str, int]]:
         return {int(i): (str(e["bucket"]), int(e["target"])) for i, e in entries.items()}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(
-            f"{path} is not a file of tags ({error}): expected "
-            '{"17": {"bucket": "blur", "target": 4}}. Choose another tags_path, or move it away.'
+            f'{path} is not a file of tags ({error}): expected {{"17": {{"bucket": "blur", '
+            '"target": 4}}. Choose another tags_path, or move the file.'
         ) from error
 
 
 def write_tags(path: Path, changes: Mapping[int, tuple[str | None, int]]) -> None:
-    """Change some entries of the file and keep the rest; written whole or not at all."""
+    """Change some entries of the file and keep the rest; written completely or not at all."""
     entries = dict(read_tags(path)) if path.exists() else {}
     for index, (bucket, target) in changes.items():
         entries.pop(index, None)

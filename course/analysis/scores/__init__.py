@@ -1,7 +1,7 @@
-"""Scores of a classifier: confusion, per class, threshold, calibration, and how sure each is.
+"""Scores of a classifier: confusion, per class, threshold, calibration, and their uncertainty.
 
-Everything starts from `predict`, which runs the model once over a loader. The metrics themselves
-are scikit-learn's and torchmetrics'; here they get the checks and the words around them.
+Everything starts from `predict`, which runs the model once over a loader. The metrics are those of
+scikit-learn and torchmetrics; this package adds checks and explanations.
 
     predictions = predict(model, val_loader)
     print(per_class(predictions))

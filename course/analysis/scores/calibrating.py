@@ -1,4 +1,4 @@
-"""Whether a confidence of 80 % is right 80 % of the time, and the temperature that makes it so.
+"""Whether predictions with a confidence of 80 % are right 80 % of the time, and how to fix it.
 
 Source: Guo et al. 2017; Lecture 3, "Loss is not the metric" (accuracy hides calibration).
 """
@@ -15,31 +15,31 @@ from course.whole import whole_number
 
 @dataclass(frozen=True)
 class Calibration:
-    """Whether a confidence of 80 % is right 80 % of the time."""
+    """Whether predictions with a confidence of 80 % are right 80 % of the time."""
 
     ece: float
-    """Expected calibration error (torchmetrics, L1, equal bins): the mean gap, weighed by count."""
+    """Expected calibration error (torchmetrics, L1, equal bins): the count-weighted mean gap."""
     nll: float
     """Mean cross-entropy."""
     confidence: tuple[float, ...]
     """Mean confidence in each bin that holds examples."""
     accuracy: tuple[float, ...]
-    """Share of right predictions there (scikit-learn's `calibration_curve`)."""
+    """Accuracy in the same bins (scikit-learn's `calibration_curve`)."""
     mean_confidence: float
     overall_accuracy: float
     temperature: float = 1.0
-    """By what the logits were divided."""
+    """The divisor of the logits."""
 
     @property
     def verdict(self) -> str:
-        """Over- or underconfident, by the means."""
+        """Whether it is over- or underconfident, judged by the means."""
         gap = self.mean_confidence - self.overall_accuracy
         if abs(gap) < 0.01:
-            return "confident as it should be, on average"
+            return "on average as confident as it should be"
         return "overconfident" if gap > 0 else "underconfident"
 
     def plot(self) -> Any:
-        """Reliability diagram as a Figure."""
+        """A Figure with the reliability diagram."""
         from course.plots.errors import plot_reliability
 
         return plot_reliability(self)
@@ -55,15 +55,15 @@ class Calibration:
 def calibration(
     predictions: Predictions, *, temperature: float = 1.0, bins: int = 10
 ) -> Calibration:
-    """Expected calibration error and the reliability diagram's points.
+    """Expected calibration error, and the points of the reliability diagram.
 
     Args:
-        predictions: Of the model on validation or test examples.
+        predictions: The model's predictions on validation or test examples.
         temperature: Divide the logits by it first.
-        bins: Equal bins of confidence.
+        bins: Number of equal bins of confidence.
 
     Raises:
-        ValueError: `temperature` not above 0, or fewer than one bin.
+        ValueError: `temperature` is not above 0, or there is no bin.
 
     Source: Guo et al. 2017; Lecture 3, "Loss is not the metric" (accuracy hides calibration).
     """
@@ -74,7 +74,8 @@ def calibration(
     predictions, bins = expect_predictions(predictions), whole_number("bins", bins, 1)
     if not isinstance(temperature, (int, float)) or not 0 < temperature < math.inf:
         raise ValueError(
-            f"temperature = {temperature!r}: expected a number above 0; 1 leaves the logits alone."
+            f"temperature = {temperature!r}: expected a number above 0; 1 leaves the logits "
+            "unchanged."
         )
     logits = predictions.logits / temperature
     probabilities = logits.softmax(dim=1)
@@ -99,16 +100,16 @@ def calibration(
 
 
 def fit_temperature(predictions: Predictions) -> float:
-    """The temperature at which validation cross-entropy is lowest.
+    """The temperature that minimises validation cross-entropy.
 
-    Dividing all logits by one number changes no prediction, only how sure they sound.
+    Dividing all logits by one number does not change any prediction, only its confidence.
 
     Args:
-        predictions: Of the validation set, not of the test set.
+        predictions: Predictions on the validation set, not on the test set.
 
     Raises:
-        ValueError: Every prediction is right (the best temperature is 0), or the logits do not
-            speak for the targets at all (it is infinite): there is nothing to fit.
+        ValueError: There is nothing to fit: every prediction is right (the best temperature is 0),
+        or the logits do not favour the targets at all (it is infinite).
 
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks".
     """
@@ -122,10 +123,10 @@ def fit_temperature(predictions: Predictions) -> float:
     if (of_target == logits.amax(dim=1)).all():
         end = "0: every prediction is right"
     elif of_target.mean() <= logits.mean():  # slope of the loss over 1 / T, at 1 / T = 0
-        end = "infinity: the logits speak no louder for the target than for the rest"
+        end = "infinity: the logits do not favour the targets over the other classes"
     if end:
         raise ValueError(
-            f"the best temperature runs to {end}, on these {len(predictions)} examples. Fit it on "
+            f"on these {len(predictions)} examples, the best temperature goes to {end}. Fit it on "
             "more, or harder, validation examples."
         )
 

@@ -1,4 +1,4 @@
-"""Which class is taken for which, and precision, recall and F1 of each; by scikit-learn.
+"""Which classes are confused, and precision, recall and F1 of each; by scikit-learn.
 
 Source: Lecture 3, "Loss is not the metric" and "Error analysis"; ledger T23, T24.
 """
@@ -18,14 +18,14 @@ from course.whole import whole_number
 
 @dataclass(frozen=True)
 class Confusion:
-    """How often each class was taken for which."""
+    """How often each class was predicted as each other class."""
 
     matrix: np.ndarray
     """[C, C] counts: row = true class, column = predicted class."""
     class_names: tuple[str, ...]
 
     def worst(self, n: int = 5) -> list[tuple[str, str, int]]:
-        """The most frequent mix-ups: (true, predicted, count), the largest first."""
+        """The most frequent confusions: (true, predicted, count), largest first."""
         n = whole_number("n", n)
         off = self.matrix - np.diag(np.diag(self.matrix))
         order = np.argsort(-off, axis=None, kind="stable")[:n]
@@ -34,7 +34,7 @@ class Confusion:
         return [(names[r], names[c], int(off[r, c])) for r, c in pairs if off[r, c]]
 
     def plot(self) -> Any:
-        """The matrix as a Figure, coloured by share of the true class."""
+        """A Figure of the matrix, coloured by share of the true class."""
         from course.plots.errors import plot_confusion
 
         return plot_confusion(self)
@@ -44,12 +44,12 @@ class Confusion:
         return {"matrix": self.matrix.tolist(), "class_names": list(self.class_names)}
 
     def __str__(self) -> str:
-        lines = [f"  {true} taken for {said}: {count}" for true, said, count in self.worst()]
-        return "\n".join(["most frequent mix-ups:", *(lines or ["  none"])])
+        lines = [f"  {true} predicted as {said}: {count}" for true, said, count in self.worst()]
+        return "\n".join(["most frequent confusions:", *(lines or ["  none"])])
 
 
 def confusion(predictions: Predictions) -> Confusion:
-    """Count true against predicted classes (scikit-learn's `confusion_matrix`).
+    """Count pairs of true and predicted classes (scikit-learn's `confusion_matrix`).
 
     Source: Lecture 3, "Error analysis"; ledger T24 (label shift: look per class).
     """
@@ -66,15 +66,15 @@ def confusion(predictions: Predictions) -> Confusion:
 
 @dataclass(frozen=True)
 class ClassScore:
-    """One class's row."""
+    """The row of one class."""
 
     name: str
     precision: float
-    """Of those called so, the share that is; nan where none was called so."""
+    """Share of the predictions of this class that are right; nan if there are none."""
     recall: float
-    """Of those that are so, the share found; nan where validation has none."""
+    """Share of the examples of this class that are found; nan if validation has none."""
     f1: float
-    """Harmonic mean of both; nan where validation has none of the class."""
+    """Harmonic mean of both; nan if validation has no examples of the class."""
     support: int
     """Examples of the class."""
 
@@ -86,25 +86,25 @@ class PerClass:
     classes: tuple[ClassScore, ...]
     accuracy: float
     macro_f1: float
-    """Mean F1 of the classes that validation has: each counts the same, however rare."""
+    """Mean F1 over the classes in validation: each counts the same, however rare."""
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Classes without an example: nothing is known about them."""
+        """Classes without examples: nothing is known about them."""
         return tuple(c.name for c in self.classes if not c.support)
 
     @property
     def note(self) -> str:
-        """A warning, or nothing."""
+        """A warning, or an empty string."""
         if not self.missing:
             return ""
         return (
-            f"no example of class {', '.join(self.missing)}: its recall is unknown, not 0, and "
+            f"no examples of class {', '.join(self.missing)}: its recall is unknown, not 0, and "
             "macro F1 leaves it out. Split stratified by class."
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; None where a score is not defined."""
+        """Plain values; None if a score is not defined."""
         rows = [
             {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in vars(c).items()}
             for c in self.classes
@@ -153,7 +153,7 @@ def per_class(predictions: Predictions) -> PerClass:
     )
     rows = []
     for name, precision, recall, f1, support in zip(predictions.class_names, *columns, strict=True):
-        f1 = float(f1) if support else math.nan  # scikit-learn says 0 where the class is missing
+        f1 = float(f1) if support else math.nan  # scikit-learn gives 0 if the class is missing
         rows.append(ClassScore(name, float(precision), float(recall), f1, int(support)))
     known = [index for index, row in enumerate(rows) if row.support]
     macro_f1 = f1_score(targets, predicted, labels=known, average="macro")

@@ -1,4 +1,4 @@
-"""One score per group: a mean over all examples says nothing about the few.
+"""One score per group: a mean over all examples says nothing about small groups.
 
     for row in by_group(right, pens): print(row)
 
@@ -18,13 +18,13 @@ from course.analysis.scores.intervals import Interval, bootstrap
 
 @dataclass(frozen=True, kw_only=True)
 class GroupScore:
-    """A group's mean."""
+    """The mean of one group."""
 
     name: str
     num: int
     """Examples."""
     mean: Interval
-    """With its bootstrap interval; without width for a single example."""
+    """The mean with its bootstrap interval, which has no width for a single example."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.mean} over {self.num}"
@@ -34,12 +34,12 @@ def by_group(values: Any, groups: Sequence[Any], *, seed: int = 0) -> list[Group
     """The mean of `values` in each group, the lowest first.
 
     Args:
-        values: [N] what is averaged: whether an answer was right, its absolute error.
-        groups: [N] the group of each, of any type that sorts.
-        seed: Of the bootstrap.
+        values: [N] the values to average, e.g. whether an answer was right, or its absolute error.
+        groups: [N] the group of each value, of any sortable type.
+        seed: Seed for the bootstrap.
 
     Raises:
-        ValueError: No example, or not one group per value.
+        ValueError: There are no examples, or not one group per value.
     """
     numbers, names = np.asarray(values, dtype=float), np.asarray(groups)
     if numbers.ndim != 1 or numbers.shape != names.shape or not len(numbers):

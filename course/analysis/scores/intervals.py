@@ -1,4 +1,4 @@
-"""How sure a score is: how far it would move with other examples of the same kind.
+"""How certain a score is: how much it would vary with other examples of the same kind.
 
 Source: Efron and Tibshirani, An Introduction to the Bootstrap, ch. 13; Wilson 1927; ledger F101.
 """
@@ -40,18 +40,18 @@ def bootstrap(
 ) -> Interval:
     """Percentile bootstrap interval of any statistic, by `scipy.stats.bootstrap`.
 
-    It says how far the number would move with other validation examples of the same kind. It does
-    not know of other seeds of the training, nor of examples that differ from these.
+    It says how much the number would vary with other validation examples of the same kind. It does
+    not account for other training seeds, nor for examples of a different kind.
 
     Args:
-        statistic: Of the samples; a score as `f1_score(targets, predicted)`. With `vectorized` it
-            takes `axis` and is much faster.
-        samples: Arrays or tensors; with `paired`, one entry per example in each.
+        statistic: A function of the samples, e.g. `f1_score(targets, predicted)`. With `vectorized`
+        it takes `axis` and is much faster.
+        samples: Arrays or tensors; with `paired`, each has one entry per example.
         paired: Draw the same examples from every sample.
         vectorized: `statistic` takes `axis`.
-        confidence: Of the interval, in (0, 1).
-        resamples: Draws with replacement.
-        seed: Of the draws.
+        confidence: Confidence of the interval, in (0, 1).
+        resamples: Number of draws with replacement.
+        seed: Seed for the draws.
 
     Raises:
         ValueError: Fewer than two examples, samples of different lengths or with nan, or a
@@ -63,7 +63,7 @@ def bootstrap(
 
     if not callable(statistic):
         raise ValueError(
-            f"statistic = {statistic!r}: expected a function of the samples, as numpy.mean."
+            f"statistic = {statistic!r}: expected a function of the samples, e.g. numpy.mean."
         )
     arrays = [np.asarray(sample) for sample in samples]
     for place, array in enumerate(arrays):
@@ -73,14 +73,16 @@ def bootstrap(
             )
         if not np.isfinite(array).all():
             raise ValueError(
-                f"sample {place} holds nan or inf: an interval would leave the draws out that hit "
-                "it. Drop these examples, or find out where they come from."
+                f"sample {place} holds nan or inf: the interval would ignore the draws that "
+                "include it. Drop these examples, or find out where they come from."
             )
     lengths = [len(array) for array in arrays]
     if not lengths or min(lengths) < 2:
         raise ValueError(f"samples of {lengths} examples: an interval needs at least 2 in each.")
     if paired and len(set(lengths)) > 1:
-        raise ValueError(f"samples of {lengths} examples: paired ones have the same length.")
+        raise ValueError(
+            f"samples of {lengths} examples: paired samples must have the same length."
+        )
     if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
         raise ValueError(f"confidence = {confidence!r}: choose one between 0 and 1, e.g. 0.95.")
     resamples, seed = whole_number("resamples", resamples, 1), check_seed(seed)
@@ -92,22 +94,22 @@ def bootstrap(
             random_state=np.random.default_rng(seed),  # `rng` only since SciPy 1.15
         ).bootstrap_distribution  # fmt: skip
     tail = (1 - confidence) / 2
-    low, high = np.nanquantile(drawn, [tail, 1 - tail])  # a draw may lack a class: nan there
+    low, high = np.nanquantile(drawn, [tail, 1 - tail])  # nan if a draw lacks a class
     return Interval(value, float(low), float(high), confidence)
 
 
 def accuracy_interval(predictions: Predictions, **options: Any) -> Interval:
-    """Accuracy with its bootstrap interval; options as of `bootstrap`.
+    """Accuracy with its bootstrap interval; options as for `bootstrap`.
 
-    Where every prediction is right the bootstrap can draw no mistake, and the interval has no
-    width; up to 3 / N mistakes are then still plausible (rule of three).
+    If every prediction is right, the bootstrap cannot draw a mistake, and the interval has no
+    width; an error rate of up to 3 / N is then still plausible (rule of three).
     """
     right = expect_predictions(predictions).right.numpy().astype(float)
     return bootstrap(np.mean, right, vectorized=True, **options)
 
 
 def wilson_interval(correct: int, num: int, *, confidence: float = 0.95) -> Interval:
-    """A share with its Wilson interval: every true share that the count does not contradict.
+    """A share with its Wilson interval: all true shares that the count does not contradict.
 
     Args:
         correct: How many of `num` are right.
@@ -115,7 +117,7 @@ def wilson_interval(correct: int, num: int, *, confidence: float = 0.95) -> Inte
         confidence: In (0, 1).
 
     Raises:
-        ValueError: A count out of range, or a `confidence` that is not a probability.
+        ValueError: A count is out of range, or `confidence` is not a probability.
 
     Source: Wilson 1927.
     """
@@ -126,7 +128,7 @@ def wilson_interval(correct: int, num: int, *, confidence: float = 0.95) -> Inte
 
 
 def wald_interval(correct: int, num: int, *, confidence: float = 0.95) -> Interval:
-    """The textbook's share ± z·√(share·(1 − share) / num): no width at 0 and 1, too narrow nearby.
+    """The textbook interval share ± z·√(share·(1 − share) / num); too narrow near 0 and 1.
 
     Args:
         correct: How many of `num` are right.
@@ -149,12 +151,12 @@ def _share_and_z(correct: int, num: int, confidence: float) -> tuple[float, floa
 
 
 def coverage(rule: Callable[[int, int], Interval], share: float, num: int) -> float:
-    """How often an interval from `num` examples holds the true share; exact, by the binomial.
+    """How often an interval from `num` examples contains the true share; exact, by the binomial.
 
     Args:
-        rule: `wilson_interval`, `wald_interval`, or another of the same arguments.
-        share: The true one.
-        num: Examples.
+        rule: `wilson_interval`, `wald_interval`, or another rule with the same arguments.
+        share: The true share.
+        num: Number of examples.
     """
     from scipy.stats import binom
 

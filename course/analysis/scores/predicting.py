@@ -1,4 +1,4 @@
-"""What a model says about every example, run once over a loader; all scores start from it.
+"""A model's predictions for every example of a loader; all scores start from them.
 
 Source: Lecture 3, "Error analysis"; ledger C03.
 """
@@ -19,17 +19,17 @@ from course.state import evaluation_mode
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model says about every example, and what is true; on the CPU."""
+    """A model's outputs for all examples, and the targets; on the CPU."""
 
     logits: Tensor
-    """[N, C] float; C = 2 also where the model has one output a example: (0, logit)."""
+    """[N, C] float; C = 2 also if the model has one output per example: (0, logit)."""
     targets: Tensor
     """[N] class indices, long."""
     class_names: tuple[str, ...]
 
     @property
     def num_classes(self) -> int:
-        """Outputs of the model."""
+        """Number of outputs of the model."""
         return self.logits.shape[1]
 
     @property
@@ -54,7 +54,7 @@ class Predictions:
 
     @property
     def accuracy(self) -> float:
-        """Share of right predictions."""
+        """Share of predictions that are right."""
         from sklearn.metrics import accuracy_score
 
         return float(accuracy_score(self.targets.numpy(), self.predicted.numpy()))
@@ -73,15 +73,15 @@ def predict(
     """Run the model once over a loader, in eval mode, without a graph.
 
     Args:
-        model: Gives logits [B, C], or one logit per example ([B] or [B, 1]) for yes and no. Every
-            module comes back in its own mode.
+        model: Returns logits [B, C], or one logit per example ([B] or [B, 1]) for two classes. The
+        mode of every module is restored.
         loader: Pairs of inputs [B, ...] and class indices [B].
         device: Where to compute; the model's own by default.
         class_names: One per class; the indices by default.
 
     Raises:
-        ValueError: No example, shapes that do not fit, targets outside the classes, or logits that
-            are nan or inf.
+        ValueError: There are no examples, shapes do not fit, targets are outside the classes, or
+        logits are nan or inf.
 
     Source: Lecture 3, "Error analysis"; ledger C03.
     """
@@ -95,26 +95,26 @@ def predict(
             targets.append(batch_targets)
     if not targets:
         raise ValueError(
-            "the loader gives no batch: there is nothing to score. Is the data set empty, or "
-            "drop_last=True with fewer examples than a batch?"
+            "the loader yields no batch, so there is nothing to score. Is the data set empty, or "
+            "smaller than a batch with drop_last=True?"
         )
     return predictions(torch.cat(logits), torch.cat(targets), class_names=class_names)
 
 
 def check_parts(model: Any, loader: Any) -> None:
-    """A model that has modes and a device, and a loader that can be gone through.
+    """Check that the model is a module and that the loader can be iterated.
 
     Raises:
-        ValueError: Something else.
+        ValueError: One of them is something else.
     """
     if not isinstance(model, nn.Module):
         raise ValueError(
-            f"model is a {type(model).__name__}: expected an nn.Module. What a plain function says "
-            "goes to predictions(logits, targets)."
+            f"model is a {type(model).__name__}: expected an nn.Module. For the outputs of a plain "
+            "function use predictions(logits, targets)."
         )
     if not isinstance(loader, Iterable) and not hasattr(loader, "__getitem__"):
         raise ValueError(
-            f"loader is a {type(loader).__name__}: expected a DataLoader, or any list of pairs "
+            f"loader is a {type(loader).__name__}: expected a DataLoader, or a list of pairs "
             "(inputs, targets)."
         )
 
@@ -122,30 +122,30 @@ def check_parts(model: Any, loader: Any) -> None:
 def predictions(
     logits: Tensor, targets: Tensor, *, class_names: Sequence[str] | None = None
 ) -> Predictions:
-    """The same from logits that are already there.
+    """The same from logits that you already have.
 
     Args:
-        logits: [N, C], or [N] and [N, 1] for yes and no; a tensor, an array or a list.
+        logits: [N, C], or [N] or [N, 1] for two classes; a tensor, an array or a list.
         targets: [N] class indices; the same.
         class_names: One per class.
 
     Raises:
-        ValueError: As `predict`.
+        ValueError: As for `predict`.
     """
     logits, targets = (
         _tensor(name, value) for name, value in (("logits", logits), ("targets", targets))
     )
     if not len(targets):
         raise ValueError(
-            f"logits {list(logits.shape)} and targets {list(targets.shape)}: no example, so there "
-            "is nothing to score."
+            f"logits {list(logits.shape)} and targets {list(targets.shape)}: there are no "
+            "examples, so there is nothing to score."
         )
     logits, targets = check_logits(logits, targets, 0)
     return Predictions(logits, targets, names_of_classes(class_names, logits.shape[1]))
 
 
 def _tensor(name: str, value: Any) -> Tensor:
-    """A tensor as it is; an array or nested list of numbers as one."""
+    """The tensor itself, or an array or nested list of numbers converted to one."""
     try:
         tensor = torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -154,26 +154,28 @@ def _tensor(name: str, value: Any) -> Tensor:
             f"({str(error).splitlines()[0]})."
         ) from error
     if tensor.ndim == 0:
-        raise ValueError(f"{name} = {tensor.item()}: expected one entry per example, not a number.")
+        raise ValueError(
+            f"{name} = {tensor.item()}: expected one entry per example, not a single number."
+        )
     return tensor
 
 
 def expect_predictions(value: Any) -> Predictions:
-    """What `predict` gives, or an error that says how to get it.
+    """Check that this is a result of `predict`; the error says how to get one.
 
     Raises:
-        ValueError: Something else, as logits or a model.
+        ValueError: It is something else, such as logits or a model.
     """
     if not isinstance(value, Predictions):
         raise ValueError(
-            f"predictions = a {type(value).__name__}: expected what predict(model, loader) gives, "
-            "or predictions(logits, targets) where the logits are already there."
+            f"predictions = a {type(value).__name__}: expected the result of predict(model, "
+            "loader), or of predictions(logits, targets) if you already have the logits."
         )
     return value
 
 
 def check_logits(logits: Tensor, targets: Tensor, batch: int) -> tuple[Tensor, Tensor]:
-    """Logits [B, C] as float and targets [B] as long, both on the CPU; or what is wrong."""
+    """Logits [B, C] as float and targets [B] as long, both on the CPU; or an error."""
     where = f"batch {batch}: logits {list(logits.shape)} and targets {list(targets.shape)}"
     logits, targets = logits.detach().cpu(), targets.detach().cpu()
     if logits.ndim == 2 and logits.shape[1] == 1:
@@ -181,8 +183,9 @@ def check_logits(logits: Tensor, targets: Tensor, batch: int) -> tuple[Tensor, T
         targets = targets[:, 0] if targets.ndim == 2 and targets.shape[1] == 1 else targets
     if targets.ndim == 2:
         raise ValueError(
-            f"{where}: expected one class index per example, shape [B]. One-hot targets become "
-            "indices with targets.argmax(dim=1); several labels per example need a threshold each."
+            f"{where}: expected one class index per example, shape [B]. Convert one-hot targets to "
+            "indices with targets.argmax(dim=1); with several labels per example, score each "
+            "label by its own threshold."
         )
     if logits.ndim not in (1, 2) or targets.ndim != 1 or len(logits) != len(targets):
         raise ValueError(
@@ -193,9 +196,9 @@ def check_logits(logits: Tensor, targets: Tensor, batch: int) -> tuple[Tensor, T
         first = int((~torch.isfinite(logits)).flatten(1 if logits.ndim > 1 else 0).nonzero()[0][0])
         raise ValueError(
             f"{where}: nan or inf in the logits, first at example {first} of the batch. Look at "
-            "that input, then at the weights: the training may have diverged."
+            "that input, then at the weights: training may have diverged."
         )
-    if logits.ndim == 1:  # yes and no: sigmoid(z) is softmax of (0, z)
+    if logits.ndim == 1:  # two classes: sigmoid(z) is softmax of (0, z)
         logits = torch.stack([torch.zeros_like(logits), logits], dim=1)
     return logits.float(), _class_indices(targets, logits.shape[1], where)
 
@@ -203,14 +206,15 @@ def check_logits(logits: Tensor, targets: Tensor, batch: int) -> tuple[Tensor, T
 def _class_indices(targets: Tensor, num_classes: int, where: str) -> Tensor:
     if targets.is_floating_point() and len(parts := targets[targets != targets.round()]):
         raise ValueError(
-            f"{where}: targets hold {parts[0]:g}, which is not a class index. A regression has no "
-            "mistakes to count: look at the largest residuals instead."
+            f"{where}: targets hold {parts[0]:g}, which is not a class index. In regression there "
+            "are no mistakes to count: look at the largest residuals instead."
         )
     targets = targets.long()
     outside = targets[(targets < 0) | (targets >= num_classes)]
     if len(outside):
         raise ValueError(
-            f"{where}: target {int(outside[0])} with {num_classes} classes: 0 to {num_classes - 1} "
-            "are expected. Drop masked targets (-100) first; labels from 1 need a minus 1."
+            f"{where}: target {int(outside[0])} with {num_classes} classes: expected 0 to "
+            f"{num_classes - 1}. Drop masked targets (-100) first; if labels start at 1, subtract "
+            "1."
         )
     return targets

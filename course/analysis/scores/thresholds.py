@@ -1,4 +1,4 @@
-"""From which probability on to say yes: chosen on validation, never on the test set.
+"""The probability above which to predict the positive class, chosen on validation.
 
 Source: Lecture 3, "From bucket to action" (threshold: tune on validation); ledger T28.
 """
@@ -16,43 +16,43 @@ import numpy as np
 from course.analysis.scores.intervals import Interval, bootstrap
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
-"""Of targets [N] and predicted classes [N]."""
+"""A function of targets [N] and predicted classes [N]."""
 MOST_THRESHOLDS = 200
 TUNED_ON = (
-    "chosen on these very examples, so its score here is too good: take the threshold from "
-    "validation, then score once on a test set that chose nothing"
+    "chosen on these same examples, so its score here is too high: choose the threshold on "
+    "validation, then score it once on a test set that was not used to choose anything"
 )
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """The threshold that scores best on the examples that chose it."""
+    """The threshold that scores best on the examples it was chosen on."""
 
     threshold: float
-    """Call it 1 where the score is at least this."""
+    """Predict class 1 if the score is at least this."""
     metric: str
     tuned: Interval
-    """The metric at this threshold, on the examples that chose it: too good, see `warning`."""
+    """The metric at this threshold, on the examples it was chosen on: too high, see `warning`."""
     default: float
     """The metric at 0.5, on the same examples."""
     candidates: tuple[tuple[float, float], ...]
-    """(threshold, metric) of all that were tried, the thresholds rising."""
+    """(threshold, metric) of all that were tried, by ascending threshold."""
     measure: Metric
 
     warning: str = TUNED_ON
 
     def score(self, scores: Any, targets: Any) -> float:
-        """The metric at this threshold on other examples: what to report, from the test set.
+        """The metric at this threshold on other examples: report this, for the test set.
 
         Args:
             scores: [N] probabilities of class 1.
-            targets: [N] of 0 and 1.
+            targets: [N] with values 0 and 1.
         """
         scores, targets = _check_scores(scores, targets)
         return float(self.measure(targets, (scores >= self.threshold).astype(int)))
 
     def plot(self) -> Any:
-        """Metric over threshold as a Figure."""
+        """A Figure of the metric over the threshold."""
         from course.plots.errors import plot_threshold
 
         return plot_threshold(self)
@@ -67,20 +67,20 @@ class Threshold:
 def tune_threshold(
     scores: Any, targets: Any, *, metric: str | Metric = "f1", seed: int = 0
 ) -> Threshold:
-    """The threshold on validation scores at which a metric is best.
+    """The threshold that maximises a metric on validation scores.
 
-    Never on the test set: the best of many thresholds fits the noise of the examples that choose
-    it. Ties go to the threshold nearest 0.5.
+    Never choose it on the test set: the best of many thresholds fits the noise of the examples it
+    is chosen on. Ties go to the threshold nearest 0.5.
 
     Args:
         scores: [N] probabilities of class 1, of the validation set.
-        targets: [N] of 0 and 1.
+        targets: [N] with values 0 and 1.
         metric: `f1`, `balanced_accuracy`, `accuracy`, `mcc`, or a function of targets and predicted
             classes.
-        seed: Of the bootstrap interval.
+        seed: Seed for the bootstrap interval.
 
     Raises:
-        ValueError: Another metric, scores that are not probabilities, or one class only.
+        ValueError: The metric is unknown, scores are not probabilities, or there is only one class.
 
     Source: Lecture 3, "From bucket to action" (threshold: tune on validation); ledger T28.
     """
@@ -104,7 +104,7 @@ def tune_threshold(
 
 
 def _thresholds(scores: np.ndarray) -> list[float]:
-    """Halfway between neighbouring scores, thinned to quantiles where there are many; and 0.5."""
+    """Halfway between neighbouring scores, thinned to quantiles if there are many; and 0.5."""
     values = np.unique(scores)
     halfway = (values[1:] + values[:-1]) / 2
     if len(halfway) > MOST_THRESHOLDS:
@@ -125,14 +125,14 @@ def _measure(metric: str | Metric) -> tuple[str, Metric]:
         return getattr(metric, "__name__", "metric"), metric
     if metric not in known:
         raise ValueError(
-            f"metric = {metric!r}: known are {', '.join(known)}; or give a function of targets and "
-            "predicted classes."
+            f"metric = {metric!r}: expected one of {', '.join(known)}, or a function of targets "
+            "and predicted classes."
         )
     return metric, known[metric]
 
 
 def _balanced_accuracy(targets: np.ndarray, predicted: np.ndarray) -> float:
-    """Mean recall of the classes that are there; quiet where a bootstrap draw lacks one."""
+    """Mean recall over the classes present; no warning if a bootstrap draw lacks one."""
     from sklearn.metrics import recall_score
 
     present = sorted(set(targets.tolist()))
@@ -144,17 +144,19 @@ def _check_scores(scores: Any, targets: Any) -> tuple[np.ndarray, np.ndarray]:
     targets = np.asarray(targets)
     if scores.shape != targets.shape or scores.ndim != 1:
         raise ValueError(
-            f"scores {list(scores.shape)} and targets {list(targets.shape)}: both are [N], one "
-            "score per example. Of [N, 2] probabilities take column 1; of more classes tune one "
-            "class against the rest."
+            f"scores {list(scores.shape)} and targets {list(targets.shape)}: both must be [N], one "
+            "score per example. From [N, 2] probabilities take column 1; with more classes, tune "
+            "one class against the rest."
         )
     if not len(scores):
-        raise ValueError("no scores: there is nothing to tune on.")
+        raise ValueError("no scores, so there is nothing to tune on.")
     if not (np.isfinite(scores).all() and scores.min() >= 0 and scores.max() <= 1):
         raise ValueError(
-            f"scores from {scores.min():.3g} to {scores.max():.3g}: probabilities between 0 and 1 "
-            "are expected. Logits become probabilities with torch.sigmoid."
+            f"scores from {scores.min():.3g} to {scores.max():.3g}: expected probabilities between "
+            "0 and 1. Convert logits with torch.sigmoid."
         )
     if not set(targets.tolist()) <= {0, 1}:
-        raise ValueError(f"targets hold {sorted(set(targets.tolist()))[:5]}: 0 and 1 are expected.")
+        raise ValueError(
+            f"targets hold {sorted(set(targets.tolist()))[:5]}: expected only 0 and 1."
+        )
     return scores, targets.astype(int)

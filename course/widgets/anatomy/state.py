@@ -1,8 +1,8 @@
-"""One training step taken apart: real tensors after each of the six operations.
+"""One training step, taken apart: real tensors after each of the six operations.
 
-The layer, input and target of the chapter's worked step (N09): two outputs, MSE, SGD. Each state
-is reached by really carrying out the operations up to there, in the order that the settings say,
-so the two wrong orders show what they do instead of being described.
+The layer, input and target of the chapter's worked step (N09): two outputs, MSE, SGD. Each state is
+reached by really running the operations up to it, in the order that the settings give, so the
+effects of the two wrong orders are shown, not just described.
 
 Source: Training-loop chapter, c3; engineering module, §1 and §4; ledger S04, S23, S27, N09, N10.
 """
@@ -19,15 +19,15 @@ from course.widgets.base.settings import Checked, choice, slider, steps
 from course.worked.one_step import T, W, X
 
 OPERATIONS = {
-    "zero_grad": ("optimizer.zero_grad()", "clears .grad: what an earlier step left is gone"),
-    "forward": ("outputs = model(inputs)", "multiplies and adds; remembers what backward needs"),
-    "loss": ("loss = criterion(outputs, targets)", "one number, with the graph behind it"),
+    "zero_grad": ("optimizer.zero_grad()", "clears .grad: what an earlier step left there is gone"),
+    "forward": ("outputs = model(inputs)", "multiplies and adds; saves what backward needs"),
+    "loss": ("loss = criterion(outputs, targets)", "one number, with its graph"),
     "backward": (
         "loss.backward()",
         "fills .grad along the graph; weights stay; the graph is freed",
     ),
     "step": ("optimizer.step()", "moves the weights by −lr · .grad; .grad stays"),
-    "schedule": ("scheduler.step()", "changes lr for the next step, and nothing else"),
+    "schedule": ("scheduler.step()", "changes only lr, for the next step"),
 }
 
 ORDERS = {
@@ -39,7 +39,7 @@ ORDERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Checked):
-    """Where in the step we are, and how the step is written."""
+    """How far the step has got, and how it is written."""
 
     done: int = slider(0, steps(0, 12, 1), "operations done")
     order: str = choice(
@@ -53,7 +53,7 @@ class Settings(Checked):
 
 
 def frame(settings: Settings) -> dict[str, Any]:
-    """Code with the line that has just run, and the tensors before and after it."""
+    """The code with the line that has just run, and the tensors before and after it."""
     order = ORDERS[settings.order]
     torch_step = _Step(settings)
     before, history = torch_step.tensors(), [torch_step.loss_now()]
@@ -110,12 +110,12 @@ class _Step:
             group["lr"] *= self.gamma
 
     def loss_now(self) -> float:
-        """The loss of the weights as they are."""
+        """The loss with the current weights."""
         with torch.no_grad():
             return nn.functional.mse_loss(self.layer(self.inputs), self.targets).item()
 
     def tensors(self) -> dict[str, Any]:
-        """Everything that there is, as plain numbers; None for what does not exist."""
+        """All tensors as plain numbers; None for those that do not exist."""
         layer = self.layer
         return {
             "inputs": self.inputs.tolist(),
@@ -169,5 +169,5 @@ def says(settings: Settings, frame: dict[str, Any]) -> str:
     moved = [one["name"] for one in frame["tensors"] if one["state"] in ("new", "changed")]
     what = f"changes {', '.join(moved)}" if moved else "changes nothing shown here"
     if not settings.done:
-        return "Before the first operation: weights and data are there, no gradient is."
+        return "Before the first operation: there are weights and data, but no gradients."
     return f"Operation {settings.done}, {frame['operation']}, {what}."

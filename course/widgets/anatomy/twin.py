@@ -1,4 +1,4 @@
-"""The step as a picture: the code with its line, the tensors as text, the loss over updates."""
+"""The step as a figure: the code with its current line, the tensors, the loss over updates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLOURS = {"same": "black", "new": BLUE, "changed": RED, "none": GREY}
 
 
 def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
-    """Left the code and every tensor, right the loss after each update."""
+    """On the left the code and every tensor, on the right the loss after each update."""
     figure, (left, right) = axes(9.6, 4.6, columns=2)
     left.set_axis_off()
     for number, line in enumerate(frame["code"]):
@@ -34,7 +34,7 @@ def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
     right.plot(range(len(frame["losses"])), frame["losses"], "o-", color=BLUE)
     right.set(
         xlabel="update",
-        ylabel="loss of the weights as they are",
+        ylabel="loss with the current weights",
         ylim=(0, 1.1 * max(frame["losses"])),
     )
     right.set_title(f"after {settings.done} operations: {frame['does']}", fontsize=9)

@@ -24,10 +24,10 @@ export const ROADS = {
 
 export default mount((ui) => {
   const code = ui.code("The code: the line that has just run");
-  const flow = ui.plot("Who hands what to whom", { height: 190 });
+  const flow = ui.plot("What each object passes on", { height: 190 });
   const does = ui.text("", { wide: true });
-  const tensors = ui.tensors("Tensors after it (thin: as before, blue: new, double: changed, dashed: none yet)", { wide: true });
-  const loss = ui.plot("Loss of the weights as they are", { height: 200 });
+  const tensors = ui.tensors("Tensors after that (thin: unchanged, blue: new, double: changed, dashed: none yet)", { wide: true });
+  const loss = ui.plot("Loss with the current weights", { height: 200 });
   const numbers = ui.table("The loss, update by update");
   return (frame, settings) => {
     code(frame.code, frame.line === null ? [] : [frame.line]);

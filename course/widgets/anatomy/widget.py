@@ -17,14 +17,15 @@ from course.widgets.base.widget import CourseWidget, widget
     order=40,
 )
 class StepAnatomy(CourseWidget):
-    """Walk through a training step and watch which tensors each operation changes."""
+    """Walk through a training step, and watch which tensors each operation changes."""
 
     settings_type = Settings
     frame_of, twin, says = staticmethod(frame), staticmethod(draw), staticmethod(says)
     tries = (
-        "Step through all six. Then take zero_grad() away and walk through two updates.",
-        "The weights change at one operation only. .grad is still there after the update: without "
-        "zero_grad() the next backward() adds to it; cleared after backward(), nothing is learnt.",
+        "Step through all six. Then remove zero_grad() and walk through two updates.",
+        "Only one operation changes the weights. .grad is still there after the update: without "
+        "zero_grad() the next backward() adds to it. If it is cleared after backward(), nothing is "
+        "learnt.",
     )
     player = "done"
     pace = 1500

@@ -1,1 +1,1 @@
-"""S01: how many forward passes, updates and examples a run has, counted."""
+"""S01: counts the forward passes, updates and examples of a run."""

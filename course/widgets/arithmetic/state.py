@@ -1,4 +1,4 @@
-"""Training arithmetic from `course.data.arithmetic`, and the end of an epoch one by one.
+"""Training arithmetic from `course.data.arithmetic`, and the end of an epoch step by step.
 
 Source: Training-loop chapter, c0; ledger S01, N01-N05, K08.
 """
@@ -18,7 +18,7 @@ TAIL = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Checked):
-    """A run to count."""
+    """The run whose steps are counted."""
 
     num_examples: int = slider(
         10_000, (100, 500, 1_000, 5_000, 10_000, 20_000, 50_000, 60_000), "examples N"
@@ -28,23 +28,23 @@ class Settings(Checked):
     accum_steps: int = slider(
         4, (1, 2, 3, 4, 8), "accumulation K", unit="micro-batches", hint="micro-batches per update"
     )
-    drop_last: bool = toggle(False, "drop_last", hint="leave a short last batch out")
+    drop_last: bool = toggle(False, "drop_last", hint="leave out a short last batch")
     remainder: str = choice(
         "flush",
         ("flush", "drop", "carry"),
         "at an epoch's end",
-        names=("step with what is there", "forget it", "fill up in the next epoch"),
+        names=("step with what there is", "discard it", "complete it in the next epoch"),
     )
     at: int = slider(
         TAIL, steps(1, TAIL, 1), "walk through the end", unit=f"of the last {TAIL} micro-batches"
     )
 
     def check(self) -> None:
-        """drop_last must leave a batch."""
+        """Check that drop_last leaves at least one batch."""
         if self.drop_last and self.num_examples < self.batch_size:
             raise ValueError(
                 f"drop_last with {self.num_examples} examples in batches of {self.batch_size} "
-                "leaves no batch. Take a smaller batch, or leave drop_last off."
+                "leaves no batch. Choose a smaller batch size, or turn drop_last off."
             )
 
 
@@ -92,7 +92,7 @@ def _count(settings: Settings, **changes: int) -> TrainingArithmetic:
 
 
 def _tail(settings: Settings, run: TrainingArithmetic) -> list[dict[str, Any]]:
-    """The last micro-batches of the first epoch: what each adds to .grad, and when a step comes."""
+    """The last micro-batches of the first epoch: what each adds to .grad, and the steps."""
     last, k = run.iterations_per_epoch, settings.accum_steps
     tail = []
     for index in range(max(1, last - TAIL + 1), last + 1):

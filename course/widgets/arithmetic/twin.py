@@ -1,4 +1,4 @@
-"""The arithmetic as a picture: the end of an epoch, and counts over the batch size."""
+"""The arithmetic as a figure: the end of an epoch, and counts over the batch size."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ const FATES = {
   adds: ["blue", "adds to .grad"],
   step: ["green", "adds, then the optimizer steps"],
   carried: ["orange", "kept for the next epoch's first window"],
-  forgotten: ["grey", "its gradient is forgotten"],
+  forgotten: ["grey", "its gradient is discarded"],
   "never used": ["grey", "no step uses it"],
 };
 
@@ -16,7 +16,7 @@ export function sentence(one, k, batchSize) {
   const then = {
     adds: `${grad}; the weights stay.`,
     step: `${grad}; the optimizer makes update ${one.window} and .grad is cleared.`,
-    carried: `${grad}; the epoch is over, and the next one fills the window up.`,
+    carried: `${grad}; the epoch is over, and the next one completes the window.`,
     forgotten: `${grad}; the epoch ends before the window is full, so it is thrown away.`,
     "never used": `${grad}; the run is over, and no update uses it.`,
   }[one.fate];
@@ -34,7 +34,7 @@ export default mount((ui) => {
     numbers([
       ["forward passes", frame.iterations], ["updates", frame.updates],
       ["per epoch", `${fmt(frame.iterations_per_epoch)} / ${fmt(frame.updates_per_epoch)}`, "passes / updates"],
-      ["last batch", frame.last_batch, "examples"], ["behind an update", frame.effective_batch, "examples"],
+      ["last batch", frame.last_batch, "examples"], ["in an update", frame.effective_batch, "examples"],
       ["examples seen", frame.examples_seen],
       ["left out per epoch", frame.unseen, "examples"],
     ]);
@@ -70,14 +70,14 @@ export default mount((ui) => {
     });
     step(sentence(frame.now, k, size));
     counts({
-      head: ["way to count", "updates", "what it does with the leftover"],
+      head: ["way to count", "updates", "what happens to the remainder"],
       rows: [
         [`formula E·⌈N / (B·K)⌉`, frame.formula_updates, "counts a short window as an update"],
         ["printed loop", frame.loop_updates, frame.leftover && epochs > 1
           ? `never steps on ${frame.leftover}: they leak into a window of ${frame.loop_largest_window}`
           : "steps only where (i + 1) mod K = 0"],
-        ["as set above", frame.updates, { flush: "steps with what is there", drop: "forgets it",
-          carry: "fills it up in the next epoch" }[settings.remainder]],
+        ["as set above", frame.updates, { flush: "steps with what there is", drop: "discards it",
+          carry: "completes it in the next epoch" }[settings.remainder]],
       ],
       mark: (i) => i === 2,
     });

@@ -17,14 +17,15 @@ from course.widgets.base.widget import CourseWidget, widget
     order=10,
 )
 class TrainingArithmetic(CourseWidget):
-    """Count forward passes, updates and examples of a run, and see an epoch's uneven end."""
+    """Count forward passes, updates and examples of a run, and see the uneven end of an epoch."""
 
     settings_type = Settings
     frame_of, twin, says = staticmethod(frame), staticmethod(draw), staticmethod(says)
     tries = (
         "Move K from 1 to 4, then double B.",
-        "K divides the updates and leaves the forward passes alone; doubling B halves both. "
-        "With K = 4 the formula and the chapter's printed loop part: 237 updates or 234.",
+        "K divides the number of updates but does not change the forward passes; doubling B halves "
+        "both. With K = 4, the formula and the chapter's printed loop disagree: 237 updates "
+        "against 234.",
     )
     player = "at"
     exported: ClassVar = {

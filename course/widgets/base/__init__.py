@@ -1,1 +1,1 @@
-"""What all widgets stand on. Read widget.py first: it shows the smallest whole example."""
+"""The basis of all widgets. Read widget.py first: it shows the smallest complete example."""

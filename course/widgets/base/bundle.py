@@ -1,8 +1,8 @@
 """One ES module of a widget: plot.js and base.js, then its own widget.js, without comments.
 
-anywidget takes a single module and no relative imports, and an exported page may load nothing; so
-the files are joined, each as a function of its own, so that no name of one meets a name of another.
-Under Node and in an editor they stay ordinary modules that import.
+anywidget takes a single module without relative imports, and an exported page must not load
+anything. So the files are joined, each wrapped in its own function, so that names in different
+files cannot clash. Under Node and in an editor they remain ordinary modules with imports.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EXPORT = re.compile(r"^export (?:async )?(?:const|class|function) (\w+)", re.MUL
 
 @lru_cache
 def bundle(widget_js: Path) -> str:
-    """The module text for `_esm`: its default export is the widget's."""
+    """The module text for `_esm`; its default export is the widget's."""
     shared = [module("plot"), module("base")]
     own = _body(widget_js.read_text("utf-8"))
     assert own.count("export default ") == 1, f"{widget_js}: one `export default mount(...)`"
@@ -27,7 +27,7 @@ def bundle(widget_js: Path) -> str:
 
 
 def module(stem: str) -> str:
-    """A module of the base as a constant `$stem` that holds what it exports."""
+    """A module of the base as a constant `$stem` that holds its exports."""
     text = (BASE / f"{stem}.js").read_text("utf-8")
     names = ", ".join(EXPORT.findall(text))
     return f"const ${stem} = (() => {{\n{_body(text)}\nreturn {{ {names} }};\n}})();"

@@ -1,4 +1,4 @@
-"""Frames: what a page draws, as plain numbers, short enough to send many a second."""
+"""Frames: what a page draws, as plain numbers, short enough to send many per second."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 DIGITS = 6
-"""Significant digits that a page gets of a number: more than any axis shows."""
+"""Significant digits of the numbers sent to a page: more than any axis shows."""
 
 
 def as_frame(value: Any, digits: int = DIGITS) -> Any:
-    """Tensors, arrays and tuples as lists; floats rounded; inf and nan as JavaScript spells them.
+    """Tensors, arrays and tuples as lists; floats are rounded, inf and nan spelt as in JavaScript.
 
-    JSON has no word for inf and nan; the page turns "Infinity", "-Infinity" and "NaN" back into
+    JSON has no inf and nan; the page turns "Infinity", "-Infinity" and "NaN" back into
     numbers (`num` in base.js).
     """
     if type(value) is float:  # nearly all that a frame holds: asked first
@@ -29,7 +29,9 @@ def as_frame(value: Any, digits: int = DIGITS) -> Any:
         return _short(value, digits)
     if value is None or isinstance(value, (bool, int, str)):
         return value
-    raise TypeError(f"a frame holds numbers, texts, lists and dicts, not {type(value).__name__}")
+    raise TypeError(
+        f"a frame may hold numbers, strings, lists and dicts, not {type(value).__name__}"
+    )
 
 
 def _short(value: float, digits: int) -> float | str:
@@ -41,14 +43,14 @@ def _short(value: float, digits: int) -> float | str:
 
 
 def as_bytes(numbers: Any) -> str:
-    """A uint8 tensor or array as base64, for pictures: `bytesOf` in base.js reads it back."""
+    """A uint8 tensor or array as base64, for images; `bytesOf` in base.js reads it back."""
     return base64.b64encode(bytes(numbers.flatten().tolist())).decode()
 
 
 def thinned(values: Sequence[float], most: int) -> tuple[list[int], list[float]]:
-    """At most `most` of the values with their indices: of each stretch its lowest and highest.
+    """At most `most` of the values with their indices: the lowest and highest of each stretch.
 
-    A curve drawn from them has the spikes that a curve of all of them has; the last value is kept.
+    A curve drawn from these keeps the spikes of the full curve; the last value is kept, too.
     """
     if len(values) <= most:
         return list(range(len(values))), list(values)

@@ -1,4 +1,4 @@
-"""Widgets that train: one worker thread owns the model, the page's messages wait in its queue.
+"""Widgets that train: one worker thread owns the model, and the page's messages wait in its queue.
 
 The cell returns at once, and the thread exists only while there is something to do:
 
@@ -7,10 +7,10 @@ The cell returns at once, and the thread exists only while there is something to
                                            +--------- "drawn", number n ----------+
 
 The next frame is computed only when the page has drawn the last one, so no frame is wasted and a
-slow page slows no training; only the answer to a touch goes out at once. A page that says nothing
-for `LOST_S` (closed, hidden, none at all) stops the training until it speaks again; after `IDLE_S`
-without work the thread ends, and the next command starts another one over the same run. Closing the
-widget ends it at once.
+slow page does not slow down training; only the answer to a user's action is sent at once. If a page
+is silent for `LOST_S` (closed, hidden, or there is none), training stops until it responds again;
+after `IDLE_S` without work the thread ends, and the next command starts another one for the same
+run. Closing the widget ends it at once.
 
 A run is a plain class, tested without a widget:
 
@@ -37,18 +37,18 @@ from course.widgets.base.settings import Checked
 from course.widgets.base.widget import CourseWidget, computing
 
 FRAME_S = 1 / 30
-"""Frames come no faster than this."""
+"""Frames are sent no faster than this."""
 LOST_S = 2.0
-"""A page that has not drawn for so long is not looking."""
+"""A page that has not drawn for this long is considered hidden."""
 BREATH_S, BREATH_EVERY_S = 1e-4, 2e-3
 """While a frame is under way the other threads get `BREATH_S` in every `BREATH_EVERY_S`: they carry
 the page's answer, and otherwise wait 5 ms for the interpreter, several times per frame."""
 IDLE_S = 5.0
-"""A thread with nothing to do ends after this."""
+"""A thread with nothing to do ends after this time."""
 
 
 class LiveRun(Protocol):
-    """What trains. Only the worker thread calls it."""
+    """The run that trains. Only the worker thread calls it."""
 
     settings: Any
     stopped: str
@@ -65,9 +65,9 @@ class LiveWidget(CourseWidget):
     run_type: ClassVar[type]
     buttons: ClassVar[tuple[str, ...]] = ("play", "step", "epoch", "reset")
     recordings: ClassVar[dict[str, dict[str, Any]]] = {"as set": {}}
-    """Runs on an exported page: what each is called, and the settings that it changes."""
+    """Runs on an exported page: their names, and the settings that each changes."""
     ahead: ClassVar[int] = 0
-    """Updates that the picture of an untouched run is ahead: an untrained model shows nothing."""
+    """Updates done before an untouched run is drawn, since an untrained model shows nothing."""
     moments: ClassVar[tuple[int, int]] = (60, 10)
     """Frames of a recording, and updates between two of them."""
 
@@ -78,21 +78,23 @@ class LiveWidget(CourseWidget):
         super().__init__(**settings)
 
     def do(self, command: str) -> None:
-        """Put a command of the page into the queue: play, pause, step, reset, or one of the run's.
+        """Put a command into the queue: play, pause, step, reset, or one of the run's own.
 
         Raises:
             ValueError: There is no such command.
         """
         known = dict.fromkeys(("play", "pause", "step", "reset", *self.buttons))
         if command not in known:
-            raise ValueError(f"there is no command {command!r}; there are {', '.join(known)}.")
+            raise ValueError(
+                f"there is no command {command!r}; the commands are {', '.join(known)}."
+            )
         self.worker.put("do", command)
 
     def wait(self, timeout_s: float = 30.0) -> None:
-        """Block until every command so far is done (a playing run counts as done).
+        """Block until all commands so far are done (a playing run counts as done).
 
         Raises:
-            TimeoutError: It takes longer.
+            TimeoutError: It takes longer than `timeout_s`.
         """
         done = threading.Event()
         self.worker.put("tell", done)
@@ -100,14 +102,14 @@ class LiveWidget(CourseWidget):
             raise TimeoutError(f"the run was not done after {timeout_s:g} s. Pause or reset it.")
 
     def pages(self) -> tuple[list[dict[str, Any]], list[dict[str, Any] | str]]:
-        """Controls and states of the exported page: recorded runs and their moments."""
+        """Controls and states of the exported page: recorded runs and their frames."""
         from course.widgets.base.page import recorded
 
         with computing():
             return recorded(self)
 
     def figure(self) -> Any:
-        """The twin; of a run that nobody has started, as it looks `ahead` updates later."""
+        """The twin; for a run that was not started, as it looks after `ahead` updates."""
         if self._number > 1 or not self.ahead:
             return super().figure()
         with computing():

@@ -1,9 +1,9 @@
-"""A widget as one HTML page that needs no kernel and asks for nothing: book, lecture slide, mail.
+"""A widget as one HTML page without a kernel or other files, for a book, a slide or an e-mail.
 
 The page has the widget's own module and, instead of a kernel, the frames of all its states: every
-combination of its settings, or recorded runs with their moments. Equal values are kept once and the
-whole is packed, so that some thousand states fit. Without JavaScript, and in print where the page
-could not start, the twin's picture stands there.
+combination of its settings, or recorded runs with their frames. Equal values are stored once and
+the whole is compressed, so that some thousand states fit. Without JavaScript, or in print if the
+page could not start, the twin's picture is shown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from course.widgets.base.widget import CourseWidget
 
 LARGEST = 500_000
-"""Bytes of a page."""
+"""Largest size of a page in bytes."""
 MOST_STATES = 6000
 
 PAGE = """<!doctype html>
@@ -73,13 +73,13 @@ def export(widget: CourseWidget, path: Path) -> Path:
     """Write the page.
 
     Raises:
-        ValueError: It would be too large; the message says what to leave out.
+        ValueError: The page would be too large; the message says what to leave out.
     """
     text = page_of(widget)
     if (size := len(text.encode())) > LARGEST:
         raise ValueError(
             f"{widget.id} as a page takes {size / 1000:.0f} kB, more than {LARGEST / 1000:.0f}. "
-            "Let its `exported` name fewer values, or record fewer frames."
+            "List fewer values in its `exported`, or record fewer frames."
         )
     path.write_text(text, "utf-8")
     return path
@@ -101,7 +101,7 @@ def page_of(widget: CourseWidget) -> str:
 
 
 def page_data(widget: CourseWidget) -> dict[str, Any]:
-    """All states of the page; equal values stand once in `table`, and rows hold their places."""
+    """All states of the page; `table` stores equal values once, and rows hold their indices."""
     controls, states = widget.pages()
     table: dict[str, int] = {}
 
@@ -131,7 +131,7 @@ def page_data(widget: CourseWidget) -> dict[str, Any]:
 
 
 def enumerated(widget: CourseWidget) -> tuple[list[dict[str, Any]], list[dict[str, Any] | str]]:
-    """Controls and states of a widget whose frame follows from its settings.
+    """Controls and states of a widget whose frame depends only on its settings.
 
     Raises:
         ValueError: There are too many states.
@@ -145,7 +145,7 @@ def enumerated(widget: CourseWidget) -> tuple[list[dict[str, Any]], list[dict[st
         count *= len(several)
     if count > MOST_STATES:
         raise ValueError(
-            f"{widget.id} has {count} states, more than {MOST_STATES}. Name in `exported` the "
+            f"{widget.id} has {count} states, more than {MOST_STATES}. List in `exported` the "
             "settings that its page should have, and their values."
         )
     now, states = widget.state.to_json(), []
@@ -181,7 +181,7 @@ def one_state(
 
 
 def recorded(widget: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any] | str]]:
-    """Controls and states of a widget that trains: a recording to choose, and its moments."""
+    """Controls and states of a widget that trains: a recording to choose, and its frames."""
     moments, steps = widget.moments
     names, states = list(widget.recordings), []
     for changes in widget.recordings.values():

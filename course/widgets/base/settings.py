@@ -1,4 +1,4 @@
-"""Settings of a widget: a frozen dataclass whose fields say how they are set, and in what range.
+"""Settings of a widget: a frozen dataclass whose fields define their controls and ranges.
 
     @dataclass(frozen=True, kw_only=True)
     class Settings(Checked):
@@ -6,8 +6,8 @@
         lr: float = slider(0.1, (0.001, 0.01, 0.1, 1.0), "learning rate")
         shuffle: bool = toggle(True, "shuffle")
 
-Every control has a finite list of values: what the page can show, Python accepts, and an exported
-page can enumerate. A rule between fields goes into `check`, which raises ValueError.
+Every control has a finite list of values, which the page shows, Python accepts, and an exported
+page enumerates. Rules between fields go into `check`, which raises ValueError.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from course.widgets.base.frames import as_frame
 
 @dataclass(frozen=True, kw_only=True)
 class Control:
-    """How one field is set on the page."""
+    """The control of one field on the page."""
 
     kind: Literal["slider", "choice", "toggle"]
     default: Any
     values: tuple[Any, ...]
-    """All that it may be, in the order of the page."""
+    """All allowed values, in the order of the page."""
     label: str
     unit: str = ""
     names: tuple[str, ...] = ()
-    """How each value reads on the page; empty: as it is."""
+    """The label of each value on the page; empty: the value itself."""
     hint: str = ""
-    """One line for who rests on it."""
+    """One line, shown on hover."""
     hot: bool = False
-    """A running training takes the new value without starting over."""
+    """Whether a running training takes a new value without starting over."""
 
     def check(self, name: str, value: Any) -> Any:
-        """The value as this control holds it: 1 for 1.0, True for True.
+        """The value in the type of this control: 1 for 1.0, True for True.
 
         Raises:
-            ValueError: It is none of the control's values.
+            ValueError: It is not one of the control's values.
         """
         for known in self.values:
             if isinstance(known, float) and value == as_frame(known):
@@ -56,7 +56,7 @@ class Control:
         raise ValueError(f"{name} = {value!r}: expected {self.expected(value)}.")
 
     def expected(self, value: Any) -> str:
-        """The range in words, and the value nearest to one that is out of it."""
+        """The range in words, and the nearest valid value."""
         if self.kind == "slider" and _is_number(value) and math.isfinite(value):
             nearest = min(self.values, key=lambda known: abs(known - value))
             low, high = self.values[0], self.values[-1]
@@ -64,7 +64,7 @@ class Control:
         return "one of " + ", ".join(map(repr, self.values))
 
     def to_json(self, name: str) -> dict[str, Any]:
-        """What the page needs to draw it."""
+        """The data that the page needs to draw it."""
         words = {key: value for key, value in vars(self).items() if value != ()}
         return as_frame({"name": name, **words}, digits=9)
 
@@ -78,7 +78,7 @@ def slider(
     hint: str = "",
     hot: bool = False,
 ) -> Any:
-    """A field set by a slider over `values`, in rising order; `steps` and `decades` make some."""
+    """A field with a slider over `values` in ascending order; see `steps` and `decades`."""
     return _as_field("slider", default, values, label=label, unit=unit, hint=hint, hot=hot)
 
 
@@ -92,20 +92,20 @@ def choice(
     hint: str = "",
     hot: bool = False,
 ) -> Any:
-    """A field set by a list to choose from; `names` says how each value reads on the page."""
-    assert not names or len(names) == len(values), f"{label}: a name for each value, or none"
+    """A field with a list to choose from; `names` are the labels of the values on the page."""
+    assert not names or len(names) == len(values), f"{label}: give a name for each value, or none"
     words = {"names": tuple(names), "unit": unit, "hint": hint, "hot": hot}
     return _as_field("choice", default, values, label=label, **words)
 
 
 def toggle(default: bool, label: str, *, hint: str = "", hot: bool = False) -> Any:
-    """A field set by a box to tick."""
+    """A field with a checkbox."""
     return _as_field("toggle", default, (False, True), label=label, hint=hint, hot=hot)
 
 
 def _as_field(kind: str, default: Any, values: Sequence[Any], **words: Any) -> Any:
     control = Control(kind=kind, default=default, values=tuple(values), **words)
-    assert default in control.values, f"{control.label}: {default!r} is none of its values"
+    assert default in control.values, f"{control.label}: {default!r} is not one of its values"
     return field(default=default, metadata={"control": control})
 
 
@@ -136,7 +136,7 @@ def decades(low: float, high: float, per_decade: Sequence[float] = (1, 3)) -> tu
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """Settings that cannot hold a value that their controls do not have."""
+    """Settings that can hold only values that their controls have."""
 
     def __post_init__(self) -> None:
         for name, control in self.controls().items():
@@ -144,7 +144,7 @@ class Checked:
         self.check()
 
     def check(self) -> None:
-        """Raise ValueError where values that are fine alone do not fit together."""
+        """Raise ValueError if values that are valid alone do not fit together."""
 
     @classmethod
     def controls(cls) -> dict[str, Control]:
@@ -152,15 +152,15 @@ class Checked:
         return {one.name: one.metadata["control"] for one in fields(cls)}
 
     def changed(self, **changes: Any) -> Self:
-        """The same settings but for these.
+        """The same settings with these changed.
 
         Raises:
             ValueError: There is no such setting, or a value is out of range.
         """
         if unknown := [name for name in changes if name not in self.controls()]:
             raise ValueError(
-                f"there is no setting {', '.join(map(repr, unknown))}; "
-                f"there are {', '.join(self.controls())}."
+                f"there is no setting {', '.join(map(repr, unknown))}; the settings are "
+                f"{', '.join(self.controls())}."
             )
         return replace(self, **changes)
 
@@ -169,7 +169,7 @@ class Checked:
         return {name: getattr(self, name) for name in self.controls()}
 
     def every(self, names: Sequence[str]) -> Iterator[Self]:
-        """These settings with every combination of the named fields that fits together."""
+        """These settings with every valid combination of the named fields."""
         controls = self.controls()
         for values in product(*(controls[name].values for name in names)):
             try:

@@ -1,6 +1,6 @@
-"""What all widgets share: settings that are checked, frames computed from them, a page that draws.
+"""What all widgets share: checked settings, frames computed from them, and a page that draws.
 
-The smallest whole widget is a folder with four files (`__init__.py` holds a docstring only):
+The smallest complete widget is a folder with four files (`__init__.py` holds a docstring only):
 
     # course/widgets/halving/state.py: pure, no widget in it
     @dataclass(frozen=True, kw_only=True)
@@ -33,11 +33,11 @@ The smallest whole widget is a folder with four files (`__init__.py` holds a doc
       });
     });
 
-The page sends what was touched, one message at a time; Python checks it, computes the frame and
-sets one trait, `view`. A page that sends nonsense gets a sentence back and nothing changes.
+The page sends each change as a message; Python checks it, computes the frame and sets one trait,
+`view`. If a page sends an invalid message, it gets an error text back and nothing changes.
 
     widget = Halving(start=4)
-    widget.start = 16              # a trait for each setting; ValueError where it is out of range
+    widget.start = 16              # a trait for each setting; ValueError if it is out of range
     widget.state, widget.frame     # the settings and the numbers on the page, without a browser
 
 A widget that trains is a `LiveWidget` (live.py).
@@ -64,20 +64,20 @@ from course.widgets.base.frames import as_frame
 from course.widgets.base.settings import Checked, Control
 
 PICTURE_ONLY = ("NBGRADER_EXECUTION", "NBGRADER_VALIDATING")
-"""Where the environment has one of these, nobody will move anything: the picture alone is shown."""
+"""If the environment has one of these, nobody can interact, so only the picture is shown."""
 
 
 def widget(
     id: str, *, title: str, source: str, ledger: Sequence[str], order: int
 ) -> Callable[[type], type]:
-    """Register a widget class; the words are literals, read without importing the module.
+    """Register a widget class; the texts are literals, which are read without an import.
 
     Args:
         id: The name of its folder.
         title: One line, shown above it.
         source: Lecture and place.
         ledger: The ledger's ids that it shows, e.g. `("S04", "S23")`.
-        order: Its place in the lecture; tens, so that another fits between two.
+        order: Its position in the lecture, in tens, so that others fit in between.
     """
 
     def register(cls: type) -> type:
@@ -88,10 +88,11 @@ def widget(
 
 
 def computing() -> AbstractContextManager[Any]:
-    """Where a widget computes: on the CPU, also in a notebook that has set another default device.
+    """Compute on the CPU, even if the notebook has set another default device.
 
-    Its tensors are small, a part of them is kept from frame to frame, and a run's thread would not
-    see the notebook's choice. Who has not imported torch has set none, and need not wait for it.
+    A widget's tensors are small, some are kept from frame to frame, and a run's thread would not
+    see the notebook's choice. If torch is not imported, no default device is set, and torch is not
+    needed.
     """
     if "torch" not in sys.modules:
         return nullcontext()
@@ -101,7 +102,7 @@ def computing() -> AbstractContextManager[Any]:
 
 
 class Setting(traitlets.TraitType):
-    """One setting as a trait: what it refuses, the settings' dataclass refuses."""
+    """One setting as a trait, which refuses what the settings' dataclass refuses."""
 
     def __init__(self, control: Control) -> None:
         super().__init__(control.default)
@@ -112,10 +113,10 @@ class Setting(traitlets.TraitType):
 
 
 class CourseWidget(anywidget.AnyWidget):
-    """A widget whose every picture is a pure function of its settings.
+    """A widget whose picture is a pure function of its settings.
 
     Args:
-        settings: Values of single settings, by name; the others have their defaults.
+        settings: Values of settings by name; the others keep their defaults.
 
     Raises:
         ValueError: A setting does not exist or is out of range.
@@ -127,35 +128,38 @@ class CourseWidget(anywidget.AnyWidget):
     ledger: ClassVar[tuple[str, ...]]
     settings_type: ClassVar[type[Checked]]
     frame_of: ClassVar[Callable[[Any], dict[str, Any]]]
-    """Settings to a dict of numbers, texts and lists."""
+    """A function of the settings that returns a dict of numbers, strings and lists."""
     twin: ClassVar[Callable[[Any, dict[str, Any]], Any]]
-    """Settings and frame to a matplotlib Figure, made without pyplot."""
+    """A function of settings and frame that returns a matplotlib Figure, made without pyplot."""
     says: ClassVar[Callable[[Any, dict[str, Any]], str]]
-    """Settings and frame to one sentence: what a screen reader says, what a text output prints."""
+    """A function of settings and frame that returns a sentence for screen readers and text
+    output."""
     tries: ClassVar[tuple[str, str]]
-    """Two lines: try this, and see that."""
+    """Two lines: what to try, and what to see."""
     buttons: ClassVar[tuple[str, ...]] = ()
     """Commands that get a button, e.g. `("play", "step", "reset")`."""
     player: ClassVar[str] = ""
-    """The slider that Play moves on, for a widget that walks through something."""
+    """The slider that Play advances, for a widget that walks through something."""
     pace: ClassVar[int] = 1200
-    """Milliseconds between two moves of the player."""
+    """Milliseconds between two steps of the player."""
     exported: ClassVar[dict[str, Sequence[Any]]] = {}
-    """Settings and values that an exported page has; empty: all of all."""
+    """Settings and values on an exported page; empty: all settings with all values."""
     slow: ClassVar[tuple[str, ...]] = ()
-    """Keys of the frame that seldom change (the data's points): sent only when they do."""
+    """Keys of the frame that seldom change (e.g. data points), sent only when they do."""
 
     about = traitlets.Dict().tag(sync=True)
-    """What the page needs once: title, source, tries, controls, buttons."""
+    """What the page needs only once: title, source, tries, controls, buttons."""
     scene = traitlets.Dict().tag(sync=True)
     """The slow keys of the frame."""
     view = traitlets.Dict().tag(sync=True)
-    """Number of the frame, settings, frame, what is said, whether it runs, a note."""
+    """Number of the frame, settings, frame, sentence, whether it runs, a note."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         if "settings_type" in cls.__dict__:
             for name, control in cls.settings_type.controls().items():
-                assert not hasattr(cls, name), f"a setting may not be called {name}: widgets use it"
+                assert not hasattr(cls, name), (
+                    f"a setting must not be called {name}: widgets use this name"
+                )
                 trait = Setting(control)
                 setattr(cls, name, trait)
                 trait.class_init(cls, name)
@@ -198,7 +202,7 @@ class CourseWidget(anywidget.AnyWidget):
 
     @property
     def state(self) -> Checked:
-        """The settings, frozen; assign others of the same type, or use `set`."""
+        """The settings, frozen; assign new ones of the same type, or use `set`."""
         return self._state
 
     @state.setter
@@ -295,8 +299,8 @@ class CourseWidget(anywidget.AnyWidget):
                 self._show()
         elif not (kind == "gone" or (kind == "drawn" and isinstance(message.get("n"), int))):
             raise ValueError(
-                f"the page sent {str(message)[:80]!r}, which is no message of this widget. "
-                "Run the cell again to load its page afresh."
+                f"the page sent {str(message)[:80]!r}, which is not a message of this widget. Run "
+                "the cell again to reload its page."
             )
 
     def _refuse(self, why: str) -> None:
@@ -314,7 +318,7 @@ class CourseWidget(anywidget.AnyWidget):
         return as_png(self.figure())
 
     def pages(self) -> tuple[list[dict[str, Any]], list[dict[str, Any] | str]]:
-        """Controls and states of the exported page; a refused state is its message."""
+        """Controls and states of the exported page; for a refused state, the error message."""
         from course.widgets.base.page import enumerated
 
         with computing():

@@ -1,1 +1,1 @@
-"""S19: real mistakes sorted into buckets that merge, with what each could bring at most."""
+"""S19: real mistakes in buckets that can be merged, with the most that each could gain."""

@@ -1,8 +1,8 @@
-"""A board of real mistakes in buckets: how many looked at, which merged, what to do first.
+"""A board of real mistakes in buckets: how many to look at, which to merge, what to do first.
 
-The network is that of the course's small study (`course.analysis.study`), 359 digits to train on
-and 1,438 to judge it by. A bucket's ceiling is its share of the mistakes looked at times the error
-rate; the interval is Wilson's of that share.
+The network is that of the course's small study (`course.analysis.study`), with 359 digits for
+training and 1,438 for validation. A bucket's ceiling is its share of the mistakes looked at times
+the error rate; the interval is Wilson's of that share.
 
 Source: Lecture 3, "Error analysis · categorize, then prioritize"; ledger S19, N24.
 """
@@ -25,7 +25,7 @@ from course.widgets.base.frames import as_bytes
 from course.widgets.base.settings import Checked, choice, slider, toggle
 
 DIGITS = (1, 8, 9)
-"""Digits with buckets of their own, the first that fits; they have most of the mistakes."""
+"""Digits with their own buckets, the first match counts; they have most of the mistakes."""
 REST = "another pair"
 ALL = 0
 """Look at every mistake."""
@@ -34,7 +34,7 @@ DARKEST = 255
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Checked):
-    """How many mistakes are looked at and which, what is one bucket, and the network's seed."""
+    """How many mistakes to look at and which, which buckets are merged, and the network's seed."""
 
     looked_at: int = choice(
         ALL, (10, 20, 40, ALL), "mistakes looked at", names=("10", "20", "40", "all")
@@ -51,7 +51,7 @@ class Settings(Checked):
 
 
 def frame(settings: Settings) -> dict[str, Any]:
-    """Mistakes by bucket, the buckets by falling count, and whether the first two differ."""
+    """Mistakes by bucket, the buckets by descending count, and whether the first two differ."""
     errors = found(settings.seed)
     seen = sample(errors, settings.looked_at, settings.drawn)
     by_bucket: dict[str, list[Mistake]] = {}
@@ -91,7 +91,7 @@ def images(seed: int) -> dict[str, str]:
 
 
 def sample(errors: ErrorSet, count: int, drawn: str) -> list[Mistake]:
-    """The mistakes looked at: the first of the random order, or those with most confidence."""
+    """The mistakes looked at: the first in random order, or the most confident."""
     mistakes = errors.mistakes
     if drawn == "confident":
         mistakes = sorted(mistakes, key=lambda mistake: -mistake.confidence)
@@ -99,12 +99,12 @@ def sample(errors: ErrorSet, count: int, drawn: str) -> list[Mistake]:
 
 
 def bucket_of(mistake: Mistake, settings: Settings) -> str:
-    """A digit not seen, or seen where it is not; merged, both are one bucket."""
+    """The bucket of a mistake: a digit missed, or predicted wrongly; both if merged."""
     for digit in DIGITS:
         if digit in (mistake.target, mistake.prediction):
             if getattr(settings, f"merge_{digit}"):
                 return f"{digit} and another"
-            return f"{digit} not seen" if digit == mistake.target else f"{digit} too many"
+            return f"{digit} missed" if digit == mistake.target else f"wrongly read as {digit}"
     return REST
 
 
@@ -132,9 +132,9 @@ def _pair(inside: Sequence[Mistake]) -> str:
 
 
 def decision(rows: list[dict[str, Any]], seen: int) -> dict[str, Any]:
-    """Whether the largest bucket is surely larger than the next: a coin would not give the count.
+    """Whether the largest bucket is significantly larger than the next, by a binomial test.
 
-    Of the mistakes in one of the two, half would be in each if both were equally large.
+    If both were equally large, each would have half of their mistakes.
     """
     first, second, *_ = (*rows, None)
     if second is None:
@@ -145,7 +145,7 @@ def decision(rows: list[dict[str, Any]], seen: int) -> dict[str, Any]:
 
 
 def says(settings: Settings, frame: dict[str, Any]) -> str:
-    """The largest bucket, what it could bring, and whether it is surely the largest."""
+    """The largest bucket, the most it could gain, and whether it is certainly the largest."""
     first, *others = frame["rows"]
     told = (
         f"{frame['seen']} of {frame['num_mistakes']} mistakes looked at; largest: {first['name']}, "
@@ -153,5 +153,5 @@ def says(settings: Settings, frame: dict[str, Any]) -> str:
     )
     if not others:
         return told
-    sure = "surely more" if frame["decision"]["apart"] else "not surely more"
+    sure = "significantly more" if frame["decision"]["apart"] else "not significantly more"
     return f"{told} That is {sure} than {others[0]['name']}, {others[0]['count']}."

@@ -1,4 +1,4 @@
-"""The board as a picture: the mistakes by bucket, and what each bucket could bring at most."""
+"""The board as a figure: the mistakes by bucket, and the most that each bucket could gain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from course.widgets.buckets.state import Settings
 
 ACROSS = 24
-"""Images in a row of the board."""
+"""Images per row of the board."""
 
 
 def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
@@ -33,7 +33,7 @@ def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
     for place, row in enumerate(frame["rows"]):
         right.plot([row["low"], row["high"]], [place, place], color="black", linewidth=1.5)
     right.invert_yaxis()
-    right.set(xlabel="points of accuracy to win at most (line: 95 %)")
+    right.set(xlabel="most points of accuracy to gain (line: 95 %)")
     right.axvline(0, color=GREY, linewidth=0.8)
     right.set_title(f"{frame['seen']} of {frame['num_mistakes']} mistakes looked at", fontsize=10)
     return figure

@@ -34,7 +34,7 @@ export default mount((ui) => {
   const numbers = ui.readouts();
   const verdict = ui.text("", { wide: true });
   const board = ui.plot("The mistakes looked at, by bucket", { height: 330 });
-  const bars = ui.plot("What a bucket could bring at most", { height: 330 });
+  const bars = ui.plot("The most that each bucket could gain", { height: 330 });
   const table = ui.table("The buckets, largest first", { wide: true });
   return ({ rows, images, seen, num_mistakes: all, num_examples: examples, accuracy, decision }) => {
     const [first, second] = rows;
@@ -43,7 +43,7 @@ export default mount((ui) => {
       ["all mistakes together", fmt(100 - accuracy, 3), "points"],
     ]);
     verdict(second ? `Of the ${first.count + second.count} in the first two buckets ${fmt(100 * decision.share, 3)} % are in the first, at least ${fmt(100 * decision.low, 3)} % (95 %): `
-      + (decision.apart ? "it is the larger lever." : "they cannot be told apart. Look at more, or take the cheaper remedy.") : "One bucket holds all.");
+      + (decision.apart ? "it is certainly the larger one." : "the difference is not significant. Look at more, or choose the cheaper remedy.") : "One bucket holds them all.");
     board.draw((g) => drawBoard(g, rows, images));
     bars.draw((g) => {
       const top = 1.08 * Math.max(...rows.map((row) => row.high)), names = Object.fromEntries(rows.map((row, i) => [-i, row.name]));
@@ -55,7 +55,7 @@ export default mount((ui) => {
       });
     });
     table({
-      head: ["bucket", "mistakes", "share (%)", "points at most", "from", "to", "most often"],
+      head: ["bucket", "mistakes", "share (%)", "most points to gain", "from", "to", "most often"],
       rows: rows.map((row) => [row.name, row.count, fmt(100 * row.share, 3), ...["points", "low", "high"].map((key) => row[key].toFixed(2)), row.pair]),
       mark: (i) => i === 0,
     });

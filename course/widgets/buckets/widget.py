@@ -15,15 +15,15 @@ from course.widgets.buckets.twin import draw
     order=325,
 )
 class ErrorBuckets(CourseWidget):
-    """Sort a network's real mistakes into buckets, merge them, and see what each could bring."""
+    """Sort a network's real mistakes into buckets, merge them, and see how much each could gain."""
 
     settings_type = Settings
     frame_of, twin, says = staticmethod(frame), staticmethod(draw), staticmethod(says)
     slow = ("images",)
     tries = (
-        "Look at ten mistakes, then at all. Look at the most confident. Then merge both buckets "
-        "with 8, if one remedy would help both.",
-        "Ten mistakes leave intervals wider than the bars are long. The most confident ones have "
-        "other shares, so they are not a fair sample. Merging changes which bucket comes first: a "
-        "bucket is what one action could empty.",
+        "Look at ten mistakes, then at all of them, then at the most confident. Then merge both "
+        "buckets with 8, as if one remedy would help both.",
+        "With ten mistakes, the intervals are wider than the bars are long. The most confident "
+        "mistakes have different shares, so they are not a fair sample. Merging changes which "
+        "bucket comes first: a bucket is what a single action could empty.",
     )

@@ -1,1 +1,1 @@
-"""S20: a pipeline that reads codes, its stages replaced by the truth one by one or together."""
+"""S20: a pipeline that reads codes, with its stages replaced by the truth, alone or together."""

@@ -1,7 +1,7 @@
 """A reader of three-digit codes, with any of its three stages replaced by the truth.
 
 Detector, classifier and corrector are those of `course.analysis.ceiling.digits_stages`, on real
-digits; what a setting changes is measured again, on 200 codes.
+digits; every change of a setting is measured again, on 200 codes.
 
 Source: Lecture 3, "Ceiling analysis — for pipelines"; ledger S20, N25.
 """
@@ -22,18 +22,23 @@ NUM_CODES = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Checked):
-    """How hard each stage has it, and which of them are replaced by the truth."""
+    """How hard the task of each stage is, and which stages are replaced by the truth."""
 
     noise: float = slider(
-        1.0, (0.0, 0.5, 1.0, 2.0, 4.0), "noise in the strips", hint="ink goes from 0 to 16"
+        1.0, (0.0, 0.5, 1.0, 2.0, 4.0), "noise in the strips", hint="ink ranges from 0 to 16"
     )
     num_train: int = slider(200, (50, 200, 800), "classifier learns from", unit="images")
     num_known: int = slider(
-        60, (20, 60, 200, 1_000), "codes that exist", hint="with all 1,000 nothing can be corrected"
+        60,
+        (20, 60, 200, 1_000),
+        "codes that exist",
+        hint="if all 1,000 exist, nothing can be corrected",
     )
-    detector: bool = toggle(False, "perfect detector", hint="cuts where the digit really is")
-    classifier: bool = toggle(False, "perfect classifier", hint="knows the digit, crop or no crop")
-    corrector: bool = toggle(False, "perfect corrector", hint="repairs one wrong digit per code")
+    detector: bool = toggle(False, "perfect detector", hint="crops where the digit really is")
+    classifier: bool = toggle(
+        False, "perfect classifier", hint="knows the digit, however it is cropped"
+    )
+    corrector: bool = toggle(False, "perfect corrector", hint="fixes one wrong digit per code")
 
     @property
     def replaced(self) -> tuple[bool, ...]:
@@ -42,7 +47,7 @@ class Settings(Checked):
 
 
 def frame(settings: Settings) -> dict[str, Any]:
-    """Points of all eight combinations; gains alone and from the front; what lies beyond them."""
+    """Points of all eight combinations; gains alone and stage by stage; the interaction."""
     measured = _measured(settings.noise, settings.num_train, settings.num_known)
     stages, points = measured["stages"], measured["points"]
     now, chosen = points[False, False, False], points[settings.replaced]
@@ -64,10 +69,10 @@ def frame(settings: Settings) -> dict[str, Any]:
 
 
 def says(settings: Settings, frame: dict[str, Any]) -> str:
-    """What the replaced stages bring, in one sentence."""
+    """The gain from the replaced stages, in one sentence."""
     pairs = zip(NAMES, settings.replaced, strict=True)
     on = [name for name, replaced in pairs if replaced]
-    now = f"{float(frame['now']):.1f} % of the codes come out right"
+    now = f"{float(frame['now']):.1f} % of the codes are read correctly"
     if not on:
         return f"{now}; no stage is replaced."
     return f"{now}; with {' and '.join(on)} perfect {float(frame['chosen']):.1f} %."

@@ -1,4 +1,4 @@
-"""The ceilings as a picture: gains alone and from the front, and every combination."""
+"""The ceilings as a figure: gains alone and stage by stage, and every combination."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
         left.barh(y, stage["alone"], color=BLUE, label=None if y else "alone")
         left.plot([stage["low"], stage["high"]], [y, y], color="black", linewidth=1.5)
         left.plot(stage["on_top"], y, "D", color=ORANGE, markeredgecolor="black",
-                  label=None if y else "after those before it")  # fmt: skip
+                  label=None if y else "with those before it")  # fmt: skip
         end = max(stage["high"], stage["on_top"], 0)
         left.annotate(f"{stage['alone']:+.1f}", (end, y), xytext=(5, 0),
                       textcoords="offset points", va="center", fontsize=9)  # fmt: skip
@@ -44,5 +44,5 @@ def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
     right.set_yticks(range(len(rows)), [named(row["replaced"], names) for row in rows])
     right.tick_params(axis="y", labelsize=8)
     right.invert_yaxis()
-    right.set(xlim=(0, 112), xlabel="codes read right, % (green: as set)")
+    right.set(xlim=(0, 112), xlabel="codes read correctly, % (green: as set)")
     return figure

@@ -8,8 +8,8 @@ export const signed = (value) => `${value >= 0 ? "+" : "−"}${fmt(Math.abs(valu
 
 export default mount((ui) => {
   const numbers = ui.readouts();
-  const gains = ui.plot("What each stage brings if it is perfect", { height: 300 });
-  const whole = ui.plot("Codes read right", { height: 300 });
+  const gains = ui.plot("The gain if a stage is perfect", { height: 300 });
+  const whole = ui.plot("Codes read correctly", { height: 300 });
   const table = ui.table("All combinations");
   const advice = ui.text("", { wide: true });
   return (frame) => {
@@ -28,7 +28,7 @@ export default mount((ui) => {
         g.rect(i - 0.3, 0, i + 0.3, stage.alone, { color: "blue", name: i ? undefined : "alone" });
         g.line([i, i], [stage.low, stage.high], { color: "fg", width: 2, name: i ? undefined : "95 % interval" });
         g.points([i + 0.16], [stage.on_top], { color: "orange", marker: "D", size: 6, rim: "fg",
-          name: i ? undefined : "after those before it" });
+          name: i ? undefined : "with those before it" });
         g.text(i, Math.max(stage.high, stage.on_top), signed(stage.alone), { dy: -9, bold: true });
       });
       g.rule({ y: 0, dash: [], color: "line" });
@@ -44,7 +44,7 @@ export default mount((ui) => {
       });
     });
     table({
-      head: ["perfect", "codes read right, %", "gain, points"],
+      head: ["perfect", "codes read correctly, %", "gain, points"],
       rows: frame.combinations.map((row) => [named(row.replaced, names), row.points, signed(row.points - frame.now)]),
       mark: (i) => frame.combinations[i].on,
     });

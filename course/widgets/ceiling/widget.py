@@ -17,16 +17,16 @@ from course.widgets.ceiling.twin import draw
     order=330,
 )
 class CeilingBoard(CourseWidget):
-    """Replace stages of a reader of codes by the truth, alone and together."""
+    """Replace stages of a code reader by the truth, alone and together."""
 
     settings_type = Settings
     frame_of, twin, says = staticmethod(frame), staticmethod(draw), staticmethod(says)
     tries = (
-        "Make the classifier perfect. Then take it back, and make the detector perfect instead; "
-        "then both.",
-        "The classifier's bar is the longest, since its truth hides what the detector lost before "
-        "it. From the front (diamonds) most is lost in the detector, and once it is perfect, "
-        "little is left for the classifier: single gains do not add up.",
+        "Make the classifier perfect. Then undo that, and make the detector perfect instead; then "
+        "both.",
+        "The classifier's bar is the longest, since its oracle hides the errors of the detector "
+        "before it. Stage by stage (diamonds), most is lost in the detector, and once that is "
+        "perfect, little is left for the classifier: single gains do not add up.",
     )
     exported: ClassVar = {
         "noise": (0.0, 0.5, 1.0, 4.0),

@@ -1,1 +1,1 @@
-"""S22: gradient clipping in the plane, and what an accumulation window adds up before it."""
+"""S22: gradient clipping in the plane, after an accumulation window has summed its gradients."""

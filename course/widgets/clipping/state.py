@@ -1,7 +1,7 @@
-"""Two numbers' gradient in the plane: added up over micro-batches, clipped in two ways.
+"""A gradient of two numbers in the plane: summed over micro-batches and clipped in two ways.
 
 The loss of micro-batch i is ½‖w − tᵢ‖² on average over its examples, so its gradient at w = 0 is
-−tᵢ and autograd computes it. The window weighs by examples as the engine does (`Window`), and the
+−tᵢ and autograd computes it. The window weights by examples as the engine does (`Window`), and the
 clipping is the engine's.
 
 Source: Lecture 3, "Simulating a big batch" and "How gradient clipping works"; ledger S22, N19, N20,
@@ -21,13 +21,13 @@ from course.engine import Window, clip_by_global_norm, clip_by_value
 from course.widgets.base.settings import Checked, choice, slider, steps
 
 SIZES = (4, 4, 4, 2)
-"""Examples in each micro-batch: the last is short."""
+"""Examples in each micro-batch; the last is short."""
 TURNS = (0.0, 25.0, -30.0, 80.0)
-"""Degrees by which each micro-batch's gradient is turned away from the one that is set."""
+"""Degrees by which each micro-batch's gradient is rotated from the one that is set."""
 LENGTHS = (1.0, 0.8, 1.3, 1.6)
-"""Its length, in lengths of the one that is set."""
+"""Its length, relative to the one that is set."""
 REACHES = (3.0, 5.0, 8.0, 14.0)
-"""The plane shows both axes from minus to plus one of these."""
+"""The axes of the plane range from minus to plus one of these."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ def frame(settings: Settings) -> dict[str, Any]:
 
 
 def _reach(points: list[list[float]], ceiling: float) -> float:
-    """The smallest plane that holds every arrow, and the ceiling where that is not far out."""
+    """The smallest plane that holds every arrow, and the ceiling unless it is far out."""
     far = 1.1 * max(abs(number) for point in points for number in point)
     far = max(far, min(1.1 * ceiling, 3.0))
     return next((reach for reach in REACHES if reach >= far), REACHES[-1])

@@ -1,4 +1,4 @@
-"""Clipping as a picture: the window's gradients tip to tail, before and after, and the ceiling."""
+"""Clipping as a figure: the window's gradients tip to tail, before and after, and the ceiling."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ export const nearest = (values, value) => values.reduce((a, b) => (Math.abs(b - 
 
 export default mount((ui) => {
   const numbers = ui.readouts();
-  const plane = ui.plot("A gradient of two numbers (with K = 1 drag the blue arrow)", { height: 380 });
+  const plane = ui.plot("A gradient of two numbers (with K = 1, drag the blue arrow)", { height: 380 });
   const bars = ui.plot("The same gradient, clipped in both ways", { height: 380 });
   const ways = ui.table("Norm and direction after clipping");
   const parts = ui.table("The window, micro-batch by micro-batch", { wide: true });
@@ -22,7 +22,7 @@ export default mount((ui) => {
     const { before, after, big, path, reach } = frame, limit = settings.max_norm;
     numbers([
       ["norm before", frame.norm_before], ["norm after", frame.norm_after], ["factor", frame.factor],
-      ["cosine to before", frame.cosine], ["ceiling", limit],
+      ["cosine with before", frame.cosine], ["ceiling", limit],
       ["off the big batch", frame.error === null ? "clipped early" : Math.round(frame.error * 1e9) / 1e9],
     ]);
     plane.draw((g) => {

@@ -17,14 +17,15 @@ from course.widgets.clipping.twin import draw
     order=210,
 )
 class ClippingPlane(CourseWidget):
-    """Add micro-batches' gradients tip to tail, then clip the sum in two ways."""
+    """Add the gradients of micro-batches tip to tail, then clip the sum in two ways."""
 
     settings_type = Settings
     frame_of, twin, says = staticmethod(frame), staticmethod(draw), staticmethod(says)
     tries = (
         "Clip each number instead of the joint norm. Then take K = 4 and change the factor 1 / K.",
-        "One factor for both numbers keeps the direction, clipping each alone turns it. Only "
-        "shares of examples land on the big batch's gradient where the last micro-batch is short.",
+        "One factor for both numbers keeps the direction; clipping each number alone changes it. "
+        "If the last micro-batch is short, only weights by the share of examples give the big "
+        "batch's gradient.",
     )
     exported: ClassVar = {
         "first": (-4.0, 0.5, 3.0),

@@ -1,4 +1,4 @@
-"""The road from data set to batch: which examples, in which order, grouped and padded how.
+"""From data set to batch: which examples, in which order, and how they are grouped and padded.
 
 Fifty sequences of unequal length, stored class by class, 45 of one class and 5 of the other. The
 sampler gives an order (`course.data.sampling`), torch's `BatchSampler` cuts it into batches, a
@@ -30,9 +30,9 @@ TARGETS = (0,) * COMMON + (1,) * RARE
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Checked):
-    """How batches are made, and which of them is looked at."""
+    """How batches are made, and which of them is shown."""
 
-    strategy: str = choice("shuffled", STRATEGIES, "examples come")
+    strategy: str = choice("shuffled", STRATEGIES, "order of examples")
     batch_size: int = choice(8, BATCH_SIZES, "batch size")
     drop_last: bool = toggle(False, "drop_last")
     epoch: int = slider(1, steps(1, 4, 1), "epoch")
@@ -40,12 +40,12 @@ class Settings(Checked):
         1,
         steps(1, -(-NUM // BATCH_SIZES[0]), 1),
         "batch shown",
-        hint="the last one, if there are fewer",
+        hint="the last one if there are fewer",
     )
 
 
 def frame(settings: Settings) -> dict[str, Any]:
-    """The epoch's batches, the one shown in cells, and all strategies side by side."""
+    """The epoch's batches, the cells of the batch shown, and all strategies side by side."""
     about = (settings.batch_size, settings.drop_last, settings.epoch)
     epoch = _epoch(settings.strategy, *about)
     at = min(settings.at, len(epoch["batches"]))

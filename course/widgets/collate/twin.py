@@ -1,4 +1,4 @@
-"""Batches as a picture: the epoch's examples in their batches, and one batch in cells."""
+"""Batches as a figure: the epoch's examples in their batches, and one batch cell by cell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
-    """Left every batch of the epoch, right the shown one: real cells filled, padded ones empty."""
+    """On the left every batch, on the right the one shown: real cells filled, padded ones empty."""
     figure, (left, right) = axes(11.0, 4.0, columns=2)
     targets = frame["data"]["targets"]
     for y, batch in enumerate(frame["batches"], start=1):
@@ -24,7 +24,7 @@ def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
             )
             left.text(x + 0.45, y, str(index), ha="center", va="center", fontsize=7)
     left.set(xlim=(0, settings.batch_size), ylim=(len(frame["batches"]) + 0.6, 0.4))
-    left.set(xlabel="place in the batch", ylabel="batch", xticks=[])
+    left.set(xlabel="position in the batch", ylabel="batch", xticks=[])
     left.set_title(f"{settings.strategy}, epoch {settings.epoch} (orange: rare class)", fontsize=9)
     width = frame["widths"][frame["at"] - 1]
     indices = frame["batches"][frame["at"] - 1]

@@ -9,14 +9,14 @@ const list = (numbers) => (numbers.length ? numbers.join(", ") : "none");
 
 export default mount((ui) => {
   const compared = ui.table("The four orders, this epoch", { wide: true });
-  const road = ui.plot("The epoch: example numbers, a row per batch", { height: 360 });
+  const road = ui.plot("The epoch: example numbers, one row per batch", { height: 360 });
   const cells = ui.plot("The batch shown: real cells and padding", { height: 360 });
   const note = ui.text("", { wide: true });
   const draws = ui.plot("How often each example is drawn in this epoch", { height: 190, wide: true });
   return (frame, settings) => {
     const { batches, at, rows, data: { targets, lengths } } = frame;
     compared({
-      head: ["examples come", "rare class per batch", "different examples", "most often drawn", "cells that are padding"],
+      head: ["order", "rare class per batch", "different examples", "most often drawn", "share of padding"],
       rows: frame.compared.map((one) => [one.strategy, one.rare_per_batch.join(" to "), `${one.distinct} of ${targets.length}`, `${one.most}×`, percent(one.padding)]),
       mark: (i) => frame.compared[i].strategy === settings.strategy,
     });

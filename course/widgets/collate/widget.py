@@ -20,10 +20,10 @@ class SamplingAndCollation(CourseWidget):
     settings_type = Settings
     frame_of, twin, says = staticmethod(frame), staticmethod(draw), staticmethod(says)
     tries = (
-        "Try all four orders and walk through the batches. Tick drop_last and change the epoch.",
-        "In order, whole batches hold one class. Weighting evens the classes out, but repeats some "
-        "examples and skips others. One long member pads its whole batch. drop_last loses other "
-        "examples in each epoch.",
+        "Try all four orders, and walk through the batches. Tick drop_last, and change the epoch.",
+        "In stored order, whole batches hold a single class. Weighting balances the classes, but "
+        "repeats some examples and skips others. One long sequence pads its whole batch. drop_last "
+        "loses different examples in each epoch.",
     )
     player = "at"
     pace = 1000

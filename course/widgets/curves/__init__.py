@@ -1,1 +1,1 @@
-"""S15: six recorded runs whose curves are read, epoch by epoch, alone or next to another."""
+"""S15: six recorded runs whose curves are read epoch by epoch, alone or side by side."""

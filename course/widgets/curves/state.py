@@ -1,8 +1,8 @@
-"""Six recorded runs, read epoch by epoch: what state is each in, and where would one stop?
+"""Six recorded runs, read epoch by epoch: which state is each in, and where should it stop?
 
-The runs are real (`course.analysis.recorded`), the reading is `read_curves` of what had been seen
-by that epoch, the stop is `EarlyStopping`'s, and the interval of an accuracy is Wilson's for as
-many validation images as the run had.
+The runs are real (`course.analysis.recorded`), the reading is that of `read_curves` for the epochs
+seen so far, the stop is that of `EarlyStopping`, and the interval of an accuracy is Wilson's for
+the run's number of validation images.
 
 Source: Lecture 3, "Reading training curves"; ledger S15.
 """
@@ -21,15 +21,15 @@ from course.widgets.base.settings import Checked, choice, slider, steps, toggle
 
 LONGEST = max(recipe.epochs for recipe in RUNS.values())
 NOBODY = "nothing"
-HIDDEN = {"verdict": "hidden", "reason": "", "tries": ["say the state first"]}
-"""In the place of a reading that the reader has not asked for."""
+HIDDEN = {"verdict": "hidden", "reason": "", "tries": ["name the state first"]}
+"""Shown instead of a reading that is hidden."""
 NEVER = 0
-"""Patience of a run that is not stopped."""
+"""The patience if a run is not stopped."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Checked):
-    """Which run, next to which, how much of it has been seen, and when it would be stopped."""
+    """Which run, next to which other, how much of it is shown, and when it would stop."""
 
     run: str = choice("run 3", tuple(RUNS), "run")
     other: str = choice(NOBODY, (NOBODY, *RUNS), "compare with")
@@ -37,14 +37,14 @@ class Settings(Checked):
     patience: int = choice(
         5, (NEVER, 1, 3, 5, 10), "stop after",
         names=("never", "1 bad epoch", "3 bad epochs", "5 bad epochs", "10 bad epochs"),
-        hint="epochs in a row in which the validation loss is no new best",
+        hint="consecutive epochs without a new best validation loss",
     )  # fmt: skip
     log_axis: bool = toggle(False, "logarithmic loss axis")
-    reading: bool = toggle(True, "show the reading", hint="untick it to say the state yourself")
+    reading: bool = toggle(True, "show the reading", hint="untick it to name the state yourself")
 
 
 def frame(settings: Settings) -> dict[str, Any]:
-    """All curves, and of each shown run what can be said by that epoch."""
+    """All curves, and for each shown run, what can be said by that epoch."""
     shown = [settings.run]
     if settings.other not in (NOBODY, settings.run):
         shown.append(settings.other)
@@ -80,7 +80,7 @@ def _columns(name: str) -> dict[str, Any]:
 
 @cache
 def _seen(name: str, epochs: int, patience: int) -> dict[str, Any]:
-    """What is known of a run after some epochs."""
+    """What is known about a run after some epochs."""
     seen = recorded(name)[:epochs]
     reading = read_curves(seen)
     losses = [epoch["val_loss"] for epoch in seen]
@@ -118,7 +118,7 @@ def stopped_at(losses: list[float], patience: int) -> int | None:
 
 
 def says(settings: Settings, frame: dict[str, Any]) -> str:
-    """State, best and present validation loss of each shown run."""
+    """State, best and current validation loss of each shown run."""
     return " ".join(
         f"{one['name'].capitalize()}, {one['seen']} of {one['of']} epochs: {one['verdict']}; "
         f"validation loss {float(one['val']):.3g}, best {float(one['best']):.3g} in epoch "

@@ -1,4 +1,4 @@
-"""The curves as a picture: both losses with best and stopped epoch, and accuracy with interval."""
+"""The curves as a figure: both losses with best epoch and stop, and accuracy with its interval."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ function drawLosses(g, shown, runs, axis) {
 }
 
 function drawAccuracy(g, shown, runs) {
-  g.axes({ x: [0.5, Math.max(...shown.map((one) => one.of)) + 0.5], y: [0, 1.04], xLabel: "epoch", yLabel: "share right" });
+  g.axes({ x: [0.5, Math.max(...shown.map((one) => one.of)) + 0.5], y: [0, 1.04], xLabel: "epoch", yLabel: "accuracy" });
   shown.forEach(({ name, seen }, i) => {
     const [color, marker] = LOOKS[i].val, run = runs[name];
     upTo(seen).forEach((x, k) => g.rect(x - 0.5, run.low[k], x + 0.5, run.high[k], { color, alpha: 0.16 }));
@@ -40,11 +40,11 @@ function drawAccuracy(g, shown, runs) {
 }
 
 export default mount((ui) => {
-  const numbers = ui.table("What has been seen", { wide: true });
+  const numbers = ui.table("So far", { wide: true });
   const losses = ui.plot("Losses", { height: 300 });
   const accuracy = ui.plot("Validation accuracy", { height: 300 });
   const reasons = ui.text("", { wide: true });
-  const tries = ui.table("What to try, the cheapest first", { wide: true });
+  const tries = ui.table("What to try, cheapest first", { wide: true });
   return ({ shown, runs, axis }) => {
     numbers({
       head: ["run", "state", "epochs", "training loss", "validation loss", "best validation", "in epoch", "rise since", "stops in"],

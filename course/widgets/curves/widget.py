@@ -17,18 +17,18 @@ from course.widgets.curves.twin import draw
     order=310,
 )
 class TrainingCurves(CourseWidget):
-    """Read recorded runs epoch by epoch, alone or two on the same axes."""
+    """Read recorded runs epoch by epoch, one alone or two on the same axes."""
 
     settings_type = Settings
     frame_of, twin, says = staticmethod(frame), staticmethod(draw), staticmethod(says)
     player, pace = "epochs", 400
     slow = ("runs",)
     tries = (
-        "Untick the reading, Play run 3 and name its state; then tick it. Do the same with run 4, "
+        "Untick the reading, play run 3 and name its state; then tick it. Do the same with run 4, "
         "and compare run 2 with run 5.",
-        "Run 3 is best long before its end, and training alone does not say so. Run 4's "
-        "validation loss jumps because 16 images judge it: its accuracy's interval is wide. Run 5 "
-        "jumps in training, for one epoch.",
+        "Run 3 is best long before its end, which the training loss alone does not show. Run 4's "
+        "validation loss jumps because it is measured on 16 images: the interval of its accuracy "
+        "is wide. In run 5 the training loss jumps, for one epoch.",
     )
     exported: ClassVar = {
         "run": tuple(RUNS),

@@ -1,1 +1,1 @@
-"""S06: six bugs as switches, alone and together, next to a healthy run or a mystery."""
+"""S06: six bugs as switches, alone or together, next to a healthy run or a mystery run."""

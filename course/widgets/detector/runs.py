@@ -1,4 +1,4 @@
-"""One small training run with any of six bugs switched on, and all that a log would show of it.
+"""One small training run with any of six bugs switched on, and everything its log would show.
 
 Source: Training-loop chapter, c5; ledger S06, T19, B01, B05, B07, B15, B17, B22.
 """
@@ -23,35 +23,35 @@ from course.worked.seeded import seeded
 BUGS = {
     "uncleared": "zero_grad() is never called",
     "asleep": "no train() after a validation",
-    "kept": "the log keeps tensors, graphs and all",
+    "kept": "the log keeps tensors with their graphs",
     "stale": "head replaced after the optimizer was built",
     "leaked": "validation images are trained on",
     "elsewhere": "the batch stays on another device",
 }
-"""The chapter's six, as a colleague would find them in the code."""
+"""The chapter's six bugs, as a colleague would find them in the code."""
 UPDATES, EVERY = 64, 8
 """Updates of a run, and updates between two validations."""
 NUM_TRAIN, NUM_VAL, NUM_UNSEEN = 160, 80, 400
-"""Training images; validation images; images that no run ever sees before the end."""
+"""Training images; validation images; images that no run sees before the end."""
 BATCH_SIZE, LR = 16, 0.1
 
 
 @dataclass
 class Log:
-    """What one run left behind."""
+    """The log of one run."""
 
     losses: list[float] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
-    """Joint gradient norm that each update was made with."""
+    """Joint gradient norm at each update."""
     val_at: list[int] = field(default_factory=list)
     accuracies: list[float] = field(default_factory=list)
-    """On the validation images."""
+    """Accuracy on the validation images."""
     kilobytes: list[float] = field(default_factory=list)
-    """Held after each validation: weights, gradients and the graphs of kept losses."""
+    """Bytes held after each validation: weights, gradients and the graphs of kept losses."""
     unseen: float | None = None
-    """Accuracy at the end on images that no run trains on or validates with."""
+    """Final accuracy on images that no run uses for training or validation."""
     error: str = ""
-    """What ended the run, if something did."""
+    """The error that ended the run, if any."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Images:
 
 @cache
 def images(leaked: bool) -> Images:
-    """Training, validation and unseen images; leaked, half of training is the validation part."""
+    """Training, validation and unseen images; with a leak, training also has validation images."""
     data = load("digits", seed=0)
     inputs, targets = data.train_inputs.flatten(1), data.train_targets
     ends = [0, NUM_TRAIN, NUM_TRAIN + NUM_VAL, NUM_TRAIN + NUM_VAL + NUM_UNSEEN]
@@ -83,7 +83,7 @@ def images(leaked: bool) -> Images:
 
 @cache
 def run(bugs: frozenset[str], seed: int) -> Log:
-    """Train with these of `BUGS` switched on; an error that a bug raises ends up in the log."""
+    """Train with these `BUGS` switched on; an error that a bug raises is noted in the log."""
     log, parts = Log(), images("leaked" in bugs)
     with seeded(seed):
         loop = _loop(bugs)

@@ -1,7 +1,7 @@
-"""Six bugs as switches: what a log of the run shows, next to a healthy run or to a mystery.
+"""Six bugs as switches: what the log of a run shows, next to a healthy run or a mystery run.
 
-Every combination is trained (`runs.run`), once, on digits; a mystery is a run with switches that
-the page does not show, to be found by setting one's own until both runs are the same.
+Every combination is trained once (`runs.run`), on digits. A mystery is a run whose switches the
+page hides; you find them by setting your own until both runs are equal.
 
 Source: Training-loop chapter, c5; ledger S06, T19, X45.
 """
@@ -24,11 +24,11 @@ MYSTERIES = {
     "mystery 4": ("stale", "leaked"),
     "mystery 5": ("asleep", "leaked"),
 }
-"""The switches of each, from one bug to two that hide each other."""
+"""The switches of each mystery, from one bug to two that hide each other."""
 TAIL = 8
-"""Updates whose mean counts as the end of a curve."""
+"""The mean over this many updates counts as the end of a curve."""
 FINE = 1.1
-"""End of the loss over the healthy one's, up to which nobody would look again."""
+"""Up to this ratio of the final loss to the healthy run's, nobody would get suspicious."""
 CODE = (
     ("stale", "model[-1] = nn.Linear(64, 10)", "# replaced below, after the optimizer was built"),
     ("", "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)", ""),
@@ -46,12 +46,12 @@ CODE = (
      "        log.append(evaluate_with_graph(model, val))"),
     ("asleep", "        model.train()", "        # model.train() is missing"),
 )  # fmt: skip
-"""The loop line by line: the bug that changes it, the healthy line, the broken one."""
+"""The loop line by line: the bug that changes the line, the healthy line, the broken line."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Checked):
-    """The six switches, the run beside, and the seed of both."""
+    """The six switches, the run to compare with, and the seed of both."""
 
     uncleared: bool = toggle(False, BUGS["uncleared"])
     asleep: bool = toggle(True, BUGS["asleep"])
@@ -69,7 +69,7 @@ class Settings(Checked):
 
 
 def frame(settings: Settings) -> dict[str, Any]:
-    """Both logs, their ends in numbers, the loop as it is written, and whether they are one run."""
+    """Both logs, their final numbers, the loop's code, and whether both runs are equal."""
     own = run(settings.bugs, settings.seed)
     other = run(frozenset(MYSTERIES.get(settings.beside, ())), settings.seed)
     lines, marked = _code(settings.bugs)
@@ -107,7 +107,7 @@ def _end(values: list[float]) -> float:
 
 
 def looks_fine(log: Log, healthy: Log) -> bool:
-    """Whether the loss alone would make nobody look again."""
+    """Whether the loss alone would not make anyone suspicious."""
     return not log.error and _end(log.losses) <= FINE * _end(healthy.losses)
 
 
@@ -119,12 +119,12 @@ def _code(bugs: frozenset[str]) -> tuple[list[str], list[int]]:
 
 
 def says(settings: Settings, frame: dict[str, Any]) -> str:
-    """What the run as set comes to, and how it compares."""
+    """The result of the run as set, and how it compares."""
     own, other = frame["runs"]
     if frame["same"]:
-        return f"The run as set and the {other['name']} are the same in every number."
+        return f"The run as set and the {other['name']} are equal in every number."
     if own["error"]:
-        return f"The run as set ended: {own['error']}."
+        return f"The run as set ended with {own['error']}."
     curve = "looks fine" if frame["looks_fine"] else "does not look fine"
     return (
         f"Loss {float(own['loss']):.3g} ({other['name']} {float(other['loss']):.3g}): the curve "

@@ -1,4 +1,4 @@
-"""The detector as a picture: loss, gradient norm, memory and accuracy of both runs."""
+"""The detector as a figure: loss, gradient norm, memory and accuracy of both runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
-    """Four panels side by side; solid blue is the run beside, dashed red the run as set."""
+    """Four panels side by side; solid blue: the run to compare with, dashed red: the run as set."""
     figure, (loss, norm, memory, accuracy) = axes(13.0, 3.2, columns=4)
     own, other = frame["runs"]
     for one, colour, style, marker in ((other, BLUE, "-", "o"), (own, RED, "--", "s")):

@@ -17,7 +17,7 @@ function drawBoth(g, { runs, updates }, { of, at, yLabel, y, marks = false }) {
     const xs = at ? one[at] : one[of].map((_, k) => k + 1);
     g.line(xs, one[of], { color, dash, marker: marks ? marker : undefined, width: 2, name: one.name });
   });
-  if (runs[0].error) g.text((updates + 1) / 2, (y ?? [0, top])[1] / 2, "as set: no update made", { color: "red" });
+  if (runs[0].error) g.text((updates + 1) / 2, (y ?? [0, top])[1] / 2, "as set: no updates", { color: "red" });
 }
 
 export default mount((ui) => {
@@ -30,8 +30,8 @@ export default mount((ui) => {
   const code = ui.code("The loop as set", { wide: true });
   return (frame) => {
     const { runs, same, marked } = frame, [own, other] = runs;
-    const look = frame.looks_fine ? "By its loss alone nobody would look again." : "Its loss alone shows that something is wrong.";
-    verdict(same ? `As set and ${other.name}: the same in every number.`
+    const look = frame.looks_fine ? "Its loss alone would not make anyone suspicious." : "Its loss alone shows that something is wrong.";
+    verdict(same ? `As set and ${other.name}: equal in every number.`
       : own.error ? `As set: ${own.error}.` : `${marked.length ? look : "No switch is on."} It differs from the ${other.name}.`);
     numbers({
       head: ["run", "loss", "gradient norm", "held (kB)", "validation", "unseen images", "validation − unseen (points)"],
@@ -42,7 +42,7 @@ export default mount((ui) => {
     norm.draw((g) => drawBoth(g, frame, { of: "norms", yLabel: "joint L2 norm" }));
     memory.draw((g) => drawBoth(g, frame, { of: "kilobytes", at: "val_at", yLabel: "kB", marks: true }));
     accuracy.draw((g) => {
-      drawBoth(g, frame, { of: "accuracies", at: "val_at", yLabel: "share right", y: [0, 1.04], marks: true });
+      drawBoth(g, frame, { of: "accuracies", at: "val_at", yLabel: "accuracy", y: [0, 1.04], marks: true });
       runs.forEach((one, i) => { if (!Number.isNaN(num(one.unseen))) g.rule({ y: num(one.unseen), color: LOOKS[i][0], dash: [2, 3] }); });
     });
     code(frame.code, marked);

@@ -18,15 +18,16 @@ from course.widgets.detector.twin import draw
     order=60,
 )
 class BugDetector(CourseWidget):
-    """Switch bugs on, alone and together, and find those of a mystery run by its log."""
+    """Switch bugs on, alone and together, and identify those of a mystery run from its log."""
 
     settings_type = Settings
     frame_of, twin, says = staticmethod(frame), staticmethod(draw), staticmethod(says)
     tries = (
-        "Switch on one bug at a time and look for the trace that shows it. Then choose a mystery, "
-        "and set the switches until both runs are the same.",
-        "Three of the six leave the loss looking fine: without train() it is even lower, kept "
-        "graphs show in memory alone, and a leak in a validation far above unseen images.",
+        "Switch on one bug at a time, and look for the symptom that reveals it. Then choose a "
+        "mystery, and set the switches until both runs are equal.",
+        "With three of the six, the loss still looks fine: without train() it is even lower, kept "
+        "graphs show only in memory, and a leak shows as a validation accuracy far above that on "
+        "unseen images.",
     )
     exported: ClassVar = {
         **{name: (False, True) for name in BUGS},

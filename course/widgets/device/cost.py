@@ -1,8 +1,8 @@
-"""What a training step of a network costs: arithmetic, memory, operations; nothing is computed.
+"""The cost of a network's training step (arithmetic, memory, operations), without running it.
 
-The networks are built on torch's meta device, which has shapes and no numbers, so a step of one
-with billions of weights takes a moment and no memory. torch counts its floating-point operations,
-the tensors that autograd saves are added up, and so are the operations that a device would be told.
+The networks are built on torch's meta device, which has shapes but no numbers, so a step with
+billions of weights takes only a moment and no memory. torch counts the floating-point operations;
+the tensors that autograd saves and the operations launched are added up.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 FLOAT = 4
-"""Bytes of a float32: weights, gradients and optimizer states stay in it under autocast."""
+"""Bytes of a float32: weights, gradients and optimizer states stay float32 under autocast."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one training step."""
+    """The cost of one training step."""
 
     parameters: int
     flops: float
-    """Per example, forward and backward."""
+    """Floating-point operations per example, forward and backward."""
     operations: int
-    """Kernels or calls, forward and backward, whatever the batch."""
+    """Kernel launches or calls, forward and backward, for any batch size."""
     fixed_saved: float
-    """Bytes saved for backward whatever the batch."""
+    """Bytes saved for backward for any batch size."""
     saved: float
     """Bytes saved for backward per example."""
     input_bytes: float
@@ -40,7 +40,7 @@ class Cost:
 
 
 class Lm(nn.Module):
-    """Embedding, transformer layers, logits of every token."""
+    """Embedding, transformer layers, and logits for every token."""
 
     def __init__(self, layers: int, width: int, vocabulary: int = 50_000) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ def perceptron(*sizes: int) -> nn.Sequential:
 
 
 def convolutions(*widths: int) -> nn.Sequential:
-    """Two 3 × 3 convolutions with batch norm per width, each pair halving the picture."""
+    """Two 3 × 3 convolutions with batch norm per width; each pair halves the image."""
     layers: list[nn.Module] = []
     channels = 3
     for width in widths:
@@ -83,10 +83,10 @@ def convolutions(*widths: int) -> nn.Sequential:
 
 @dataclass(frozen=True)
 class Network:
-    """How a network is made, and the shape of one input; one number is a row of tokens."""
+    """How a network is made, and the shape of one input; a single number is a row of tokens."""
 
     make: Callable[[int], nn.Module]
-    """From a number of equal layers, where it has such."""
+    """Makes the network from a number of equal layers, if it has any."""
     shape: tuple[int, ...]
     layers: int = 1
 
@@ -105,9 +105,9 @@ NETWORKS = {
 
 @cache
 def cost(network: str, bf16: bool) -> Cost:
-    """What a step of one of `NETWORKS` costs.
+    """The cost of a step of one of `NETWORKS`.
 
-    Of equal layers one and two are counted: each further one costs the same.
+    Equal layers are counted for one and two of them: each further one costs the same.
     """
     known = NETWORKS[network]
     first = _counted(known, 1, bf16)

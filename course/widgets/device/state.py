@@ -1,7 +1,7 @@
-"""CPU, GPU, or the loader first? Three questions, answered with the numbers of one training step.
+"""CPU, GPU, or the loader first? Three questions, answered from the numbers of one training step.
 
-Arithmetic, memory and operations of the step are counted by torch (`cost`). How fast devices are is
-assumed, and said so: the round numbers of `DEVICES`, to be replaced by what
+torch counts arithmetic, memory and operations of the step (`cost`). The speeds of devices are
+explicit assumptions: the round numbers in `DEVICES`, to be replaced by what
 `course.data.throughput` measures on a machine. The answer can be a CPU.
 
 Source: AI/ML engineering module, section 5; ledger S28, F92.
@@ -18,11 +18,11 @@ from course.widgets.device.cost import FLOAT, NETWORKS, Cost, cost
 
 GB = 1e9
 WORTH = 2.0
-"""Gain from which a GPU is worth it: below, copies, queueing and its price take it back."""
+"""Speed-up from which a GPU is worth it: below, copies, queueing and its price outweigh it."""
 USABLE = 0.9
-"""Share of a device's memory for the step: the rest goes to its context and to fragments."""
+"""Share of a device's memory available to the step; the rest goes to context and fragmentation."""
 COPY = 12 * GB
-"""Bytes per second from the host to a GPU: about what a 16-lane PCIe 3 slot carries."""
+"""Bytes per second from the host to a GPU: about that of a 16-lane PCIe 3 slot."""
 STATES = {"SGD": 0, "momentum": FLOAT, "Adam": 2 * FLOAT}
 """Bytes of optimizer state per weight."""
 BATCHES = (1, 4, 16, 64, 256, 1024, 4096)
@@ -30,14 +30,14 @@ BATCHES = (1, 4, 16, 64, 256, 1024, 4096)
 
 @dataclass(frozen=True)
 class Device:
-    """What a device is assumed to do in training, about half of what data sheets print."""
+    """A device's assumed speed in training, about half of the data sheet's figures."""
 
     memory: float
     fp32: float
     """Floating-point operations per second, sustained."""
     bf16: float
     per_operation: float
-    """Seconds until the next operation can begin, however small it is."""
+    """Seconds until the next operation can start, however small it is."""
     overlaps: bool
     """Whether operations are queued while others compute."""
 
@@ -53,16 +53,16 @@ GPUS = tuple(DEVICES)[1:]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Checked):
-    """The network and its step, the GPU in question, and the loader."""
+    """The network and its step, the GPU considered, and the loader."""
 
     network: str = choice("convolutions, 32 × 32", tuple(NETWORKS), "network")
     batch_size: int = slider(64, BATCHES, "batch size", unit="examples")
     optimizer: str = choice("Adam", tuple(STATES), "optimizer")
     bf16: bool = choice(False, (False, True), "precision", names=("FP32", "BF16 autocast"))
-    gpu: str = choice("GPU of 24 GB", GPUS, "GPU in question")
+    gpu: str = choice("GPU of 24 GB", GPUS, "GPU considered")
     load_ms: float = slider(
         1.0, (0.01, 0.1, 1.0, 10.0), "loading takes", unit="ms per example",
-        hint="read, decode, augment: in one process",
+        hint="read, decode, augment, in one process",
     )  # fmt: skip
     workers: int = slider(4, (0, 1, 2, 4, 8, 16), "loader's workers")
 
@@ -99,7 +99,7 @@ def frame(settings: Settings) -> dict[str, Any]:
 
 
 def step_seconds(device: Device, one: Cost, batch_size: int, bf16: bool) -> float:
-    """Forward and backward of a batch that lies ready; a GPU's input is copied to it first."""
+    """Forward and backward of a prepared batch; for a GPU, the input is copied first."""
     arithmetic = one.flops * batch_size / (device.bf16 if bf16 else device.fp32)
     queueing = one.operations * device.per_operation
     if not device.overlaps:
@@ -108,7 +108,7 @@ def step_seconds(device: Device, one: Cost, batch_size: int, bf16: bool) -> floa
 
 
 def need(settings: Settings, one: Cost, batch_size: int) -> dict[str, float]:
-    """Bytes of a step by what they hold."""
+    """Bytes of a step, by what they hold."""
     return {
         "weights": one.parameters * FLOAT,
         "gradients": one.parameters * FLOAT,
@@ -119,13 +119,13 @@ def need(settings: Settings, one: Cost, batch_size: int) -> dict[str, float]:
 
 
 def largest_batch(settings: Settings, one: Cost, memory: float) -> int:
-    """Examples that fit at once; 0 where not even one does."""
+    """Number of examples that fit at once; 0 if not even one does."""
     fixed = sum(need(settings, one, 0).values())
     return max(0, math.floor((USABLE * memory - fixed) / (one.saved + one.input_bytes)))
 
 
 def _times(settings: Settings, one: Cost, batch_size: int) -> dict[str, float]:
-    """Seconds a batch: each device's step, and the loader's part."""
+    """Seconds per batch: each device's step, and the loader's part."""
     return {
         "CPU": step_seconds(DEVICES["CPU"], one, batch_size, settings.bf16),
         "GPU": step_seconds(DEVICES[settings.gpu], one, batch_size, settings.bf16),
@@ -134,7 +134,7 @@ def _times(settings: Settings, one: Cost, batch_size: int) -> dict[str, float]:
 
 
 def _loop(settings: Settings, times: dict[str, float], device: str) -> float:
-    """Seconds a batch of the whole loop: workers load while the step runs, else in turn."""
+    """Seconds per batch of the whole loop: workers load during the step, else in turn."""
     if settings.workers == 0:
         return times["loader"] + times[device]
     return max(times["loader"], times[device])
@@ -145,7 +145,7 @@ def _enough(times: dict[str, float]) -> dict[str, Any]:
     return {
         "asks": "Is there enough arithmetic?", "yes": gain >= WORTH,
         "says": f"step {_time(times['CPU'])} on the CPU, {_time(times['GPU'])} on the GPU: "
-                f"{_short(gain)} times as fast, at least {WORTH:g} is worth it",
+                f"{_short(gain)} times as fast; it is worth it from {WORTH:g} on",
     }  # fmt: skip
 
 
@@ -174,21 +174,24 @@ def _fits_cpu(settings: Settings, memory: dict[str, float]) -> bool:
 def answer(
     settings: Settings, questions: list[dict[str, Any]], most: int, fits_cpu: bool
 ) -> dict[str, Any]:
-    """Where the questions lead: the first no decides. `stops` is its place, None for three yes."""
+    """The answer: the first no decides. `stops` is its index; None for three times yes."""
     enough, fits, keeps_up = (question["yes"] for question in questions)
     if not enough and fits_cpu:
         return {"stops": 0, "says": "CPU: the step is too small for a GPU to gain much."}
     if most == 0:
-        return {"stops": 1, "says": "Not this GPU: one example does not fit. Take a larger one, "
-                "or share weights and states over several."}  # fmt: skip
+        return {"stops": 1, "says": "Not this GPU: one example does not fit. Use a larger one, or "
+                                    "split weights and states over several."}  # fmt: skip
     if not fits:
         windows = math.ceil(settings.batch_size / most)
         return {"stops": 1, "says": f"GPU with accumulation: {windows} micro-batches of at most "
-                f"{most:,} make the batch."}  # fmt: skip
+                                    f"{most:,} make up the batch."}  # fmt: skip
     if not keeps_up:
-        return {"stops": 2, "says": "Change the loader first: more workers, or less work per "
-                "example. Until then the GPU waits."}  # fmt: skip
-    return {"stops": None, "says": "GPU: there is enough to compute, it fits, the data arrive."}
+        return {"stops": 2, "says": "Improve the loader first, with more workers or less work per "
+                                    "example. Until then the GPU waits."}  # fmt: skip
+    return {
+        "stops": None,
+        "says": "GPU: there is enough to compute, it fits, and the data arrive in time.",
+    }
 
 
 def _curves(settings: Settings, one: Cost) -> dict[str, list[float]]:
@@ -214,7 +217,7 @@ def _gb(count: float) -> str:
 
 
 def says(settings: Settings, frame: dict[str, Any]) -> str:
-    """The three answers and where they lead."""
+    """The three answers, and where they lead."""
     answers = ", ".join("yes" if one["yes"] else "no" for one in frame["questions"])
     return (
         f"Batches of {settings.batch_size:,}: arithmetic, memory, loader: {answers}. "

@@ -1,4 +1,4 @@
-"""The decision as a picture: time per example over the batch size, and memory over it."""
+"""The decision as a figure: time per example and memory over the batch size."""
 
 from __future__ import annotations
 

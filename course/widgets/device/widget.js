@@ -44,7 +44,7 @@ export default mount((ui) => {
       g.line(frame.batches, frame.needs, { color: "purple", marker: "D", name: "needed" });
     });
     parts({
-      head: ["part", "size", "of the need"],
+      head: ["part", "size", "share"],
       rows: Object.entries(frame.memory).map(([name, gb]) => [name, size(num(gb)), `${fmt(100 * num(gb) / num(frame.needed), 3)} %`]),
     });
   };

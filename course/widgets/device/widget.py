@@ -18,15 +18,15 @@ from course.widgets.device.twin import draw
     order=350,
 )
 class DeviceDecision(CourseWidget):
-    """Ask three questions of a training step, and see where the numbers lead."""
+    """Ask three questions about a training step, and see where the numbers lead."""
 
     settings_type = Settings
     frame_of, twin, says = staticmethod(frame), staticmethod(draw), staticmethod(says)
     tries = (
-        "Choose the perceptron for 8 × 8, then the convolutions for 224 × 224; raise the batch "
-        "size, and let loading take 10 ms.",
-        "The small step is queueing, not arithmetic: the CPU is the answer. The large one needs a "
-        "GPU until its batch no longer fits, and a slow loader lets the GPU wait. Speeds are "
+        "Choose the perceptron for 8 × 8, then the convolutions for 224 × 224. Raise the batch "
+        "size, and set loading to 10 ms.",
+        "The small step is queueing, not arithmetic, so the CPU is the answer. The large one needs "
+        "a GPU as long as its batch fits, and a slow loader makes the GPU wait. The speeds are "
         "assumed round numbers; arithmetic and memory are counted.",
     )
     exported: ClassVar = {

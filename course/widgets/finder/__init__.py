@@ -1,1 +1,1 @@
-"""S18: the learning-rate finder, next to what each rate is worth when it is trained with."""
+"""S18: the learning-rate finder, next to the loss after training with each rate."""

@@ -1,7 +1,8 @@
 """The range test on digits, and next to it the truth: the loss after training with each rate.
 
-The sweep is `course.lr_finder.lr_find` with the lecture's rule. Each of thirteen rates is also
-trained with, from the same weights on the same batches, which is what the sweep should foretell.
+The sweep is `course.lr_finder.lr_find` with the lecture's rule. The network is also trained with
+each of thirteen rates, from the same weights on the same batches, which is what the sweep should
+predict.
 
 Source: Lecture 3, "The learning-rate finder"; ledger S18, N22.
 """
@@ -25,26 +26,26 @@ from course.worked.seeded import seeded
 
 RATES = decades(1e-5, 10)
 START, END, SWEPT = 1e-6, 10.0, 100
-"""Range of the sweep, and its updates."""
+"""Range of the sweep, and its number of updates."""
 UPDATES, TAIL = 40, 5
-"""Updates with one rate, and those at its end whose mean loss counts."""
+"""Updates with one rate, and how many of the last ones are averaged."""
 HARDLY = 0.9
-"""End over first loss, above which hardly anything was learned."""
+"""Ratio of final to first loss above which hardly anything was learned."""
 JUMPED = 1.5
-"""Highest over first loss, from which the steps were too large and not too small."""
+"""Ratio of highest to first loss above which the steps were too large, not too small."""
 MEMORY = 0.9
-"""Weight of the past by which a sweep decides to stop, whatever smoothing is drawn."""
+"""Smoothing by which a sweep decides to stop, whatever smoothing is drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Checked):
-    """The sweep, how it is smoothed, and the rate that is tried."""
+    """The sweep, how it is smoothed, and the rate to train with."""
 
     optimizer: str = choice("SGD", ("SGD", "Adam"), "optimizer")
     batch_size: int = choice(64, (16, 64), "batch size", unit="examples")
     sweeps: int = choice(
         1, (1, 3), "sweeps", names=("1, as in the lecture", "3, their median"),
-        hint="each from the same weights on other batches",
+        hint="each from the same weights, on other batches",
     )  # fmt: skip
     smoothing: float = slider(0.9, (0.0, 0.5, 0.9, 0.98), "smoothing", hint="weight of the past")
     rate: float = slider(0.1, RATES, "train with rate")
@@ -52,7 +53,7 @@ class Settings(Checked):
 
 
 def frame(settings: Settings) -> dict[str, Any]:
-    """The sweep and its suggestion; what each rate is worth; the chosen rate's run."""
+    """The sweep and its suggestion, the loss each rate reaches, and the chosen rate's run."""
     about = (settings.optimizer, settings.batch_size, settings.seed)
     curve = replace(sweep(*about, settings.sweeps), smoothing=settings.smoothing)
     smoothed, found = curve.smoothed, curve.suggest("decade")
@@ -105,7 +106,7 @@ def sweep(optimizer: str, batch_size: int, seed: int, sweeps: int) -> LRCurve:
 
 @cache
 def trained(optimizer: str, batch_size: int, seed: int, rate: float) -> list[float]:
-    """Losses of `UPDATES` updates with one rate; they end where one is inf or nan."""
+    """Losses of `UPDATES` updates with one rate; they end at the first inf or nan."""
     model, made, loader = _made(optimizer, batch_size, seed, rate)
     losses: list[float] = []
     while True:
@@ -124,7 +125,7 @@ def _end(losses: list[float]) -> float:
 
 
 def zone(losses: list[float]) -> str:
-    """What a run says of its rate."""
+    """What a run says about its rate."""
     if _end(losses) <= HARDLY * losses[0]:
         return "learns"
     highest = max(losses) if math.isfinite(losses[-1]) else math.inf
@@ -132,13 +133,13 @@ def zone(losses: list[float]) -> str:
 
 
 def says(settings: Settings, frame: dict[str, Any]) -> str:
-    """The suggestion, the best rate tried, and what the chosen one did."""
+    """The suggestion, the best rate tried, and the result with the chosen one."""
     suggestion = float(frame["suggestion"])
     told = "The sweep suggests nothing" if math.isnan(suggestion) else (
         f"The sweep suggests {suggestion:.2g}"
     )  # fmt: skip
     return (
-        f"{told}; of the rates tried {float(frame['best']):g} ends lowest. With {settings.rate:g} "
-        f"the loss goes from {float(frame['start']):.3g} to {float(frame['end']):.3g} in "
-        f"{len(frame['run'])} updates: {frame['zone']}."
+        f"{told}; of the rates tried, {float(frame['best']):g} ends with the lowest loss. With "
+        f"{settings.rate:g} the loss goes from {float(frame['start']):.3g} to "
+        f"{float(frame['end']):.3g} in {len(frame['run'])} updates: {frame['zone']}."
     )

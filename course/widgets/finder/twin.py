@@ -1,4 +1,4 @@
-"""The finder as a picture: the sweep with what each rate is worth, and the chosen rate's run."""
+"""The finder as a figure: the sweep with the loss each rate reaches, and the chosen rate's run."""
 
 from __future__ import annotations
 

@@ -6,16 +6,16 @@ export const capped = (losses, top) => losses.map((loss) => (num(loss) <= top ? 
 
 export default mount((ui) => {
   const numbers = ui.readouts();
-  const sweep = ui.plot("Loss over the learning rate: the sweep, and what each rate is worth", { height: 330, wide: true });
+  const sweep = ui.plot("Loss over the learning rate: the sweep, and the loss after training with each rate", { height: 330, wide: true });
   const run = ui.plot("Training with the chosen rate", { height: 270 });
-  const table = ui.table("What each rate is worth");
+  const table = ui.table("The loss that each rate reaches");
   const reason = ui.text("", { wide: true });
   return (frame, { rate }) => {
     const top = 1.6 * num(frame.start), suggestion = num(frame.suggestion);
     numbers([
-      ["lowest of the smoothed", fmt(frame.lowest, 2)], ["suggested, a decade below", fmt(suggestion, 2)],
-      ["ends lowest of those tried", fmt(frame.best, 2)], ["loss at the start", fmt(frame.start, 3)],
-      [`loss with ${fmt(rate, 2)}`, fmt(num(frame.end), 3)], ["with it", frame.zone],
+      ["lowest smoothed loss at", fmt(frame.lowest, 2)], ["suggested, a decade below", fmt(suggestion, 2)],
+      ["lowest final loss with", fmt(frame.best, 2)], ["loss at the start", fmt(frame.start, 3)],
+      [`loss with ${fmt(rate, 2)}`, fmt(num(frame.end), 3)], ["the chosen rate", frame.zone],
     ]);
     sweep.draw((g) => {
       const small = g.width < 500;

@@ -22,11 +22,11 @@ class RateFinder(CourseWidget):
     settings_type = Settings
     frame_of, twin, says = staticmethod(frame), staticmethod(draw), staticmethod(says)
     tries = (
-        "Set smoothing to 0 and try to find the minimum. Then take a rate a hundred times smaller, "
-        "and one a hundred times larger. Choose Adam.",
-        "Raw losses jump, and smoothing moves the minimum to the right. A decade below it the rate "
-        "learns; a hundred times smaller it hardly moves, a hundred times larger the run is lost. "
-        "Adam's curve lies far to the left of SGD's.",
+        "Set the weight of the past to 0 and try to find the minimum. Then choose a rate a hundred "
+        "times smaller, and one a hundred times larger. Then choose Adam.",
+        "Raw losses jump, and smoothing shifts the minimum to the right. A decade below it the "
+        "network learns; at a rate a hundred times smaller the loss hardly moves, and at one a "
+        "hundred times larger the run diverges. Adam's curve is far to the left of SGD's.",
     )
     exported: ClassVar = {
         "optimizer": ("SGD", "Adam"),

@@ -1,1 +1,1 @@
-"""S25: backward through a graph of torch, node by node."""
+"""S25: backward through one of torch's graphs, node by node."""

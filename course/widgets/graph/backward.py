@@ -1,7 +1,8 @@
-"""Backward passes as torch makes them: which node runs when, what it is handed, what it hands on.
+"""Backward passes as torch runs them: which node runs when, what it receives and what it passes on.
 
-Every node of the real graph gets two hooks. The one before it notes the state in which it begins,
-the one after it the gradients that it gives to each of its inputs. Nothing is computed here.
+Every node of the real graph gets two hooks. The hook before it records the state in which it
+starts, and the hook after it records the gradients that it gives to each of its inputs. Nothing is
+computed here.
 """
 
 from __future__ import annotations
@@ -16,37 +17,38 @@ from torch import Tensor
 from course.widgets.graph.expressions import Expression
 
 MOST_NODES = 20
-"""Two passes through the largest graph, that of the two layers with all four leaves asking."""
+"""Two passes through the largest graph: the two layers, with all four leaves requiring
+gradients."""
 FREED = "saved tensors after they have already been freed"
-"""From torch's message: how a second pass through a freed graph is told from any other fault."""
+"""A part of torch's message that identifies a second pass through a freed graph."""
 
 
 @dataclass
 class Event:
-    """One node has run, or has failed."""
+    """One node that has run, or has failed."""
 
     round: int
     """Which backward pass, from 1."""
     number: int
     """Which node of the pass, from 1."""
     name: str
-    """The tensor whose node it is: for a leaf, the one whose `.grad` it adds to."""
+    """The tensor that the node belongs to; for a leaf, the one whose `.grad` it adds to."""
     node: str
     """The node's class in torch."""
     received: Any
     handed: list[tuple[str, Any]] = field(default_factory=list)
-    """To which tensor's node, and what."""
+    """The gradients it passes on, by the tensor whose node receives them."""
     error: str = ""
 
 
 @dataclass
 class State:
-    """What there is between two nodes."""
+    """The state between two nodes."""
 
     grads: dict[str, Any]
-    """`.grad` of every tensor; None where there is none."""
+    """`.grad` of every tensor; None if there is none."""
     saved: dict[str, list[str] | None]
-    """Which tensors a node keeps; None once they are freed."""
+    """The tensors that a node keeps; None once they are freed."""
 
 
 class Passes:
@@ -55,9 +57,9 @@ class Passes:
     Args:
         expression: What is computed.
         scale: Factor of the first leaf.
-        data: Whether the data ask for a gradient too.
-        second: `new` and `cleared` compute the loss again before each pass but the first, the
-            latter with `.grad` set to None; `kept` and `freed` use the first graph again.
+        data: Whether the data also require a gradient.
+        second: `new` and `cleared` compute the loss again before each pass except the first, and
+        `cleared` sets `.grad` to None; `kept` and `freed` reuse the first graph.
         retain: Whether `retain_grad()` was called on every operation's result.
     """
 

@@ -1,4 +1,4 @@
-"""The expressions of the page: functions that run, and where their tensors stand on the picture.
+"""The expressions on the page: functions that run, and where their tensors are drawn.
 
 The code on the page is the source of the functions. Each returns all its tensors by name, inputs
 first, the loss last.
@@ -60,7 +60,7 @@ def branch(x: Tensor) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tensor stands, what its operation looks like, and what goes into it."""
+    """Where a tensor is drawn, how its operation is shown, and what its inputs are."""
 
     at: tuple[float, float]
     symbol: str
@@ -73,9 +73,9 @@ class Expression:
 
     function: Callable[..., dict[str, Tensor]]
     leaves: dict[str, Number]
-    """The lecture's values; the first is the one that the page scales."""
+    """The lecture's values; the page scales the first."""
     data: tuple[str, ...]
-    """Leaves that ask for a gradient only if told to: the others are weights."""
+    """Leaves that require a gradient only if told to; the others are weights."""
     places: dict[str, Place]
 
     def code(self) -> list[str]:

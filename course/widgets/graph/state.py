@@ -1,8 +1,8 @@
-"""Backward through a small graph, node by node: what is saved, what flows, where `.grad` is.
+"""Backward through a small graph, node by node: what is saved, what flows, where `.grad` appears.
 
 The graph is torch's own: nodes, their order, the gradients between them and the saved tensors are
-read from it while it runs. The forward pass writes a new graph each time, so the branch that the
-data take is the only one on it.
+read from it while it runs. Each forward pass records a new graph, so it contains only the branch
+that the data take.
 
 Source: Lecture 3, "Autograd · the dynamic tape"; Engineering module, §2; ledger S25, S12, C38.
 """
@@ -28,7 +28,7 @@ SECOND = {
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Checked):
-    """Which expression, and how far backward has come."""
+    """Which expression, and how far backward has got."""
 
     expression: str = choice("layers", tuple(EXPRESSIONS), "loss", names=NAMES)
     done: int = slider(4, steps(0, MOST_NODES, 1), "backward has run", unit="nodes")
@@ -36,12 +36,12 @@ class Settings(Checked):
         1.0, (-1.0, -0.5, 0.5, 1.0, 2.0), "first leaf times", hint="a, w, w1 or x"
     )
     again: str = choice("new", tuple(SECOND), "second backward", names=tuple(SECOND.values()))
-    data: bool = toggle(False, "data ask for a gradient", hint="x and y are leaves too")
+    data: bool = toggle(False, "data require a gradient", hint="x and y are leaves too")
     retain: bool = toggle(False, "retain_grad() on results")
 
 
 def frame(settings: Settings) -> dict[str, Any]:
-    """Code, boxes with what they hold, edges, and the node that has just run."""
+    """The code, boxes with their contents, edges, and the node that has just run."""
     passes = _passes(
         settings.expression, settings.scale, settings.data, settings.again, settings.retain
     )
@@ -86,7 +86,7 @@ def _line(code: list[str], name: str, expression: Expression, passes: Passes) ->
 def _box(
     name: str, expression: Expression, passes: Passes, now: list[Event], done: int
 ) -> dict[str, Any]:
-    """One tensor: what it is, and what backward has brought it so far in this pass."""
+    """One tensor: what it is, and the gradient it has received so far in this pass."""
     tensor, place, state = passes.tensors[name], expression.places[name], passes.states[done]
     arrived = [value for event in now for to, value in event.handed if to == name]
     if name == "loss" and now:
@@ -109,7 +109,7 @@ def _box(
 
 
 def _edges(expression: Expression, passes: Passes) -> list[dict[str, Any]]:
-    """From a tensor to what is made of it, and whether a gradient can come back that way."""
+    """Edges from each tensor to those computed from it, and whether a gradient can flow back."""
     there = passes.tensors
     return [
         {"from": source, "to": name,
@@ -129,7 +129,7 @@ def _shown(event: Event) -> dict[str, Any]:
 
 
 def _does(event: Event | None, grads: dict[str, Any]) -> str:
-    """What the node has done, in one sentence."""
+    """What the node did, in one sentence."""
     if event is None:
         return "The forward pass has recorded the graph. No node has run; no tensor has a .grad."
     if event.error:
@@ -137,7 +137,7 @@ def _does(event: Event | None, grads: dict[str, Any]) -> str:
     came = f"{event.node} of {event.name} receives {text(event.received)}"
     if event.node == "AccumulateGrad":
         return f"{came} and adds it: {event.name}.grad is now {text(grads[event.name])}."
-    return f"{came} and hands on " + ", ".join(
+    return f"{came} and passes on " + ", ".join(
         f"{text(value)} to {name}" for name, value in event.handed
     ) + "."  # fmt: skip
 
@@ -151,7 +151,7 @@ def says(settings: Settings, frame: dict[str, Any]) -> str:
 
 
 def total(values: list[Any]) -> Any:
-    """Gradients that meet are added; None where none has arrived."""
+    """The sum of the gradients that have arrived; None if there are none."""
     if not values:
         return None
     if isinstance(values[0], list):

@@ -1,4 +1,4 @@
-"""The graph as a picture: values, the gradients that have come back, `.grad` of the leaves."""
+"""The graph as a figure: values, the gradients that have flowed back, `.grad` of the leaves."""
 
 from __future__ import annotations
 

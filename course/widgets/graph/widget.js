@@ -5,7 +5,7 @@ import { mount } from "../base/base.js";
 export const shown = (value) => (Array.isArray(value) ? `[${value.map(shown).join(", ")}]` : fmt(value, 3));
 
 // What stands under ".grad": nothing can come, nothing has come, or the sum.
-export const gradOf = (box) => (box.grad !== null ? shown(box.grad) : box.leaf && !box.asks ? "not asked" : "None");
+export const gradOf = (box) => (box.grad !== null ? shown(box.grad) : box.leaf && !box.asks ? "not required" : "None");
 
 const savedOf = (box) => (!box.reached || box.leaf ? "" : box.saved === null ? "freed" : box.saved.length ? `${box.saved.join(", ")} kept` : "nothing");
 
@@ -44,9 +44,9 @@ function drawGraph(g, { boxes, edges, handed, event }) {
 
 export default mount((ui) => {
   const numbers = ui.readouts();
-  const graph = ui.plot("The graph: ■ leaf, ● operation; ← the gradient that has come back; dashed: no gradient goes there", { height: 270, wide: true });
+  const graph = ui.plot("The graph: ■ leaf, ● operation; ← the gradient that has flowed back; dashed: no gradient flows there", { height: 270, wide: true });
   const does = ui.text("", { wide: true });
-  const code = ui.code("The code: ▸ what the node belongs to");
+  const code = ui.code("The code: ▸ the line that the node belongs to");
   const tensors = ui.table("Every tensor and its node");
   return (frame) => {
     const { event, boxes } = frame;
@@ -54,7 +54,7 @@ export default mount((ui) => {
     numbers([
       ["backward pass", event ? event.round : "not begun"], ["node", event?.number ?? 0, `of ${frame.of}`],
       ["receives", event ? shown(event.received) : "nothing"],
-      ["hands on", event?.error ? "error" : gives || "nothing"],
+      ["passes on", event?.error ? "error" : gives || "nothing"],
     ]);
     does(frame.does);
     graph.draw((g) => drawGraph(g, frame));

@@ -18,15 +18,15 @@ from course.widgets.graph.twin import draw
     order=12,
 )
 class GraphExplorer(CourseWidget):
-    """Run a real backward pass node by node, and see what is saved, what flows and what stays."""
+    """Run a real backward pass node by node, and see what is saved, what flows and what remains."""
 
     settings_type = Settings
     frame_of, twin, says = staticmethod(frame), staticmethod(draw), staticmethod(says)
     tries = (
-        "Step to the end of the first backward, then through a second. Let the second go through "
-        "the same graph; take −1 times the first leaf.",
+        "Step to the end of the first backward pass, then through a second. Then run the second "
+        "through the same graph, and multiply the first leaf by −1.",
         "Only leaves get a .grad, and the second pass adds to it. Saved tensors are freed once "
-        "their node has run. A shut relu hands on 0.",
+        "their node has run. A closed relu passes on 0.",
     )
     player = "done"
     pace = 1500

@@ -1,7 +1,7 @@
-"""The climbs that the widget shows: museum set-ups, broken and fixed, recorded as they went.
+"""The climbs that the widget shows: recorded for museum set-ups, broken and fixed.
 
 A climb takes a second or more, so the widget reads `climbs.json`; `python -m
-course.widgets.ladder.climbs` makes it again, and a test repeats climbs and compares.
+course.widgets.ladder.climbs` writes it again, and a test repeats climbs and compares.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ FILE = Path(__file__).with_suffix(".json")
 CASES = (
     "B08", "B23", "B02", "B34", "B19", "B11", "B30", "B20", "B17", "B22", "B24", "B16",
 )  # fmt: skip
-"""Bugs that stop at rungs 1, 3, 4 and 5, and one that stops nowhere; case 1, case 2 and so on."""
+"""Bugs that stop at rungs 1, 3, 4 and 5, and one that never stops: case 1, case 2 and so on."""
 SEEDS = (0, 1)
 EPOCHS = 4
-"""Of rung 6."""
+"""Epochs of rung 6."""
 ROWS, STEPS = 32, 240
 """Examples of the one batch, and steps on it: a healthy loop is done after 200."""
 POINTS = 61
-"""Losses kept of a curve: of each stretch the lowest and the highest."""
+"""Number of losses kept of a curve: the lowest and highest of each stretch."""
 LONGEST = 220
-"""Letters kept of a message."""
+"""Characters kept of a message."""
 
 
 @cache
@@ -44,7 +44,7 @@ def recorded() -> dict[str, Any]:
 
 
 def key(id: str, bug: bool, seed: int) -> str:
-    """Where a climb lies in the recording."""
+    """The key of a climb in the recording."""
     return f"{id} {'broken' if bug else 'fixed'} {seed}"
 
 

@@ -1,7 +1,8 @@
-"""A broken set-up of the museum climbs the debug ladder, and overfits one batch next to the fixed.
+"""A broken museum set-up climbs the debug ladder and overfits one batch, next to the fixed one.
 
-What every rung said comes from `course.debug.climb`, recorded in `climbs.json`. The one-batch
-curves are the set-up's own training step on one batch, whether or not its climb reached that rung.
+The results of the rungs come from `course.debug.climb` and are recorded in `climbs.json`. The
+one-batch curves are the set-up's own training step on one batch, whether or not its climb reached
+that rung.
 
 Source: Lecture 3, "The debug ladder"; ledger S16, S17, T21.
 """
@@ -21,7 +22,7 @@ from course.widgets.ladder.climbs import CASES, SEEDS, key, recorded
 
 TITLES = tuple(RUNGS)
 BLOWN_UP = 2.0
-"""Last loss over the first, from which the steps were too large."""
+"""Ratio of last to first loss above which the steps were too large."""
 TAIL = 0.2
 """Share of the curve that counts as its end."""
 
@@ -64,7 +65,7 @@ def frame(settings: Settings) -> dict[str, Any]:
 
 
 def _rung(climb: dict[str, Any], number: int, upto: int) -> dict[str, Any]:
-    """What is known of a rung: nothing above the slider or above the first that failed."""
+    """What is known about a rung: nothing above the slider or above the first that failed."""
     made = climb["rungs"]
     title = TITLES[number - 1]
     if number > min(upto, len(made)):
@@ -77,7 +78,7 @@ def _rung(climb: dict[str, Any], number: int, upto: int) -> dict[str, Any]:
 
 
 def shape(batch: dict[str, Any]) -> str:
-    """What a one-batch curve says; its bounds are those of rung 3."""
+    """What a one-batch curve shows; its bounds are those of rung 3."""
     if batch["classes"] < 2:
         return "proves nothing: one class"
     start, last = batch["start"], batch["last"]
@@ -86,9 +87,9 @@ def shape(batch: dict[str, Any]) -> str:
     if last > BLOWN_UP * start:
         return "blows up"
     if batch["lowest"] > NOT_AT_ALL * start:
-        return "no fall" if batch["moved"] else "no change"
+        return "no decrease" if batch["moved"] else "no change"
     tail = batch["losses"][-round(TAIL * len(batch["losses"])) :]
-    return "plateau" if max(tail) - min(tail) < AT_REST * start else "still falls"
+    return "plateau" if max(tail) - min(tail) < AT_REST * start else "still falling"
 
 
 @cache
@@ -99,7 +100,7 @@ def _lines(id: str) -> list[str]:
 
 
 def says(settings: Settings, frame: dict[str, Any]) -> str:
-    """Where the climb stands, and what the batch's curve does."""
+    """How far the climb has got, and what the batch's curve shows."""
     case = f"Case {CASES.index(settings.bug) + 1}{', fixed' if settings.fixed else ''}"
     batch = frame["batches"]["fixed" if settings.fixed else "broken"]
     stands = f"{frame['climbed']} rung{'' if frame['climbed'] == 1 else 's'} passed"

@@ -1,4 +1,4 @@
-"""The climb as a picture: seven rungs with their verdicts, and both curves of one batch."""
+"""The climb as a figure: seven rungs with their verdicts, and both curves of one batch."""
 
 from __future__ import annotations
 

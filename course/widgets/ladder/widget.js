@@ -33,8 +33,8 @@ function drawCurves(g, { fixed, broken }) {
 export default mount((ui) => {
   const numbers = ui.readouts();
   const ladder = ui.plot("The ladder, from the bottom up", { height: 300 });
-  const curves = ui.plot("One and the same batch", { height: 300 });
-  const rungs = ui.table("What each rung saw", { wide: true });
+  const curves = ui.plot("The same batch, again and again", { height: 300 });
+  const rungs = ui.table("What each rung found", { wide: true });
   const batches = ui.table("The one batch in numbers", { wide: true });
   const named = ui.text("", { wide: true });
   const code = ui.code("The bug: − as broken, + as fixed", { wide: true });
@@ -49,12 +49,12 @@ export default mount((ui) => {
     ladder.draw((g) => drawRungs(g, frame.rungs, stopped));
     curves.draw((g) => drawCurves(g, frame.batches));
     rungs({
-      head: ["rung", "", "what was seen"],
+      head: ["rung", "", "finding"],
       rows: frame.rungs.map((one, i) => [`${i + 1} ${one.title}`, one.state, one.message]),
       mark: (i) => i + 1 === stopped,
     });
     batches({
-      head: ["set-up", "first loss", "lowest", "last", "of the batch right", "weights moved (× their size)", "the curve"],
+      head: ["set-up", "first loss", "lowest", "last", "accuracy on the batch", "weights moved (× their size)", "the curve"],
       rows: ["broken", "fixed"].map((name) => {
         const one = frame.batches[name];
         return [name, one.start, one.lowest, one.last, `${fmt(100 * one.right, 3)} %`, fmt(num(one.moved), 3), one.shape];

@@ -15,15 +15,15 @@ from course.widgets.ladder.twin import draw
     order=315,
 )
 class DebugLadder(CourseWidget):
-    """Climb the seven rungs with a broken set-up, and compare its one-batch curve with a fixed."""
+    """Climb the seven rungs with a broken set-up, and compare its curve with that of the fixed."""
 
     settings_type = Settings
     frame_of, twin, says = staticmethod(frame), staticmethod(draw), staticmethod(says)
     player, pace = "rung", 1500
     tries = (
-        "Untick “name the bug”, choose a case and Play the climb. Say what is broken from the rung "
-        "and the curve; then name it, and fix it.",
-        "Most cases stop at rung 3, and each curve has its shape: no change, a plateau, a slow "
-        "fall. Case 2 learns its batch because that holds one class. Case 12 passes all seven "
-        "rungs; only its curve falls late.",
+        "Untick “name the bug”, choose a case and play the climb. From the rung and the curve, say "
+        "what is broken; then tick “name the bug”, and fix it.",
+        "Most cases stop at rung 3, and each curve has its own shape: no change, a plateau, a slow "
+        "fall. Case 2 learns its batch only because the batch holds a single class. Case 12 passes "
+        "all seven rungs; only its curve falls late.",
     )

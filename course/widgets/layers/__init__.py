@@ -1,1 +1,1 @@
-"""S21: two runs of one recipe, and which unrecorded layer lets them part."""
+"""S21: two runs of one recipe, and which unrecorded layer makes them diverge."""

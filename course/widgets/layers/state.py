@@ -1,8 +1,8 @@
-"""One training run made twice: with all five layers as recorded, and with some of them lost.
+"""One training run done twice: with all five layers as recorded, and with some of them lost.
 
-A layer that was not recorded comes back a little different, as it does in practice: no seed was
-set, a label was corrected since, weight decay was typed on the command line, the loss was tidied in
-the working tree, another machine's kernel adds in another order. Both runs are trained, and their
+A layer that was not recorded comes back slightly different, as in practice: no seed was set, a
+label was corrected later, weight decay was typed on the command line, the loss was tidied up in the
+working tree, another machine's kernel sums in another order. Both runs are trained, and their
 losses compared bit by bit.
 
 Source: Lecture 3, "Five layers of reproducibility"; ledger S21, T26.
@@ -30,12 +30,12 @@ BATCH_SIZE, HIDDEN, LR, MOMENTUM = 32, 32, 0.05, 0.9
 DECAY = 1e-4
 """Weight decay that the second run has if its configuration was not recorded."""
 CORRECTED = 123
-"""The training image whose label was corrected since, if the data were not recorded."""
+"""The training image whose label was corrected later, if the data were not recorded."""
 LINES = {
     True: "loss = F.cross_entropy(logits, targets)",
     False: "loss = -logits.softmax(1).log()[rows, targets].mean()",
 }
-"""The loss as committed, and as it was tidied afterwards: the same on paper."""
+"""The loss as committed, and as tidied up afterwards: mathematically the same."""
 KERNELS = {True: "sums 64 inputs in one go", False: "sums 64 inputs in two halves"}
 
 
@@ -59,19 +59,19 @@ class Settings(Checked):
 
 @dataclass(frozen=True)
 class Trained:
-    """A run: what it was made from, and what came out."""
+    """A run: its inputs and its results."""
 
     layers: dict[str, str]
     losses: Tensor
-    """Of each update's batch, float32, [UPDATES]."""
+    """Loss of each update's batch, float32, [UPDATES]."""
     weights: Tensor
     """All weights after each update, float32, [UPDATES, W]."""
     accuracy: float
-    """On the validation images, after the last update."""
+    """Accuracy on the validation images after the last update."""
 
 
 def frame(settings: Settings) -> dict[str, Any]:
-    """Both runs' losses, how far apart in bits, where they part, and what each layer was."""
+    """Both runs' losses, their distance in bits, where they diverge, and what each layer was."""
     first = train(tuple(True for _ in LAYERS), settings.first_seed)
     second = train(settings.recorded, settings.first_seed)
     apart = bits_apart(first.losses, second.losses)
@@ -99,7 +99,7 @@ def frame(settings: Settings) -> dict[str, Any]:
 
 @cache
 def train(recorded: tuple[bool, ...], first_seed: int) -> Trained:
-    """Train once; a layer that was not recorded is the second run's own."""
+    """Train once; a layer that was not recorded is the second run's."""
     kept = dict(zip(LAYERS, recorded, strict=True))
     seed = first_seed if kept["seed"] else first_seed + 1_000
     decay = 0.0 if kept["config"] else DECAY
@@ -124,8 +124,7 @@ def train(recorded: tuple[bool, ...], first_seed: int) -> Trained:
 
 
 def _logits(model: nn.Sequential, inputs: Tensor, one_go: bool) -> Tensor:
-    """The network's outputs; a kernel of another machine adds the first layer's products up in
-    two halves."""
+    """The network's outputs; another machine's kernel sums the first layer in two halves."""
     first, relu, last = model
     if one_go:
         return model(inputs)
@@ -156,7 +155,7 @@ def _digits(recorded: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def _words(
     kept: dict[str, bool], seed: int, decay: float, inputs: Tensor, targets: Tensor
 ) -> dict[str, str]:
-    """What a record would hold of each layer."""
+    """What a record would hold about each layer."""
     known, machine = versions(), hardware(torch.device("cpu"))
     line = LINES[kept["code"]]
     identity = data_identity(torch.utils.data.TensorDataset(inputs, targets))
@@ -176,7 +175,7 @@ def run_id(run: Trained) -> str:
 
 
 def bits_apart(first: Tensor, second: Tensor) -> Tensor:
-    """How many float32 numbers two losses lie apart: 0 for equal bits, 1 for neighbours."""
+    """How many float32 numbers two losses are apart: 0 for equal bits, 1 for neighbours."""
     return (first.view(torch.int32).long() - second.view(torch.int32).long()).abs()
 
 
@@ -186,13 +185,13 @@ def bits(number: Tensor) -> str:
 
 
 def _first(flags: Tensor) -> int | None:
-    """The first update for which it holds, from 1; None if it never does."""
+    """The first update for which it holds, counted from 1; None if it never does."""
     places = flags.nonzero()
     return places[0].item() + 1 if len(places) else None
 
 
 def says(settings: Settings, frame: dict[str, Any]) -> str:
-    """Where the runs part, and what the loss is at the update shown."""
+    """Where the runs diverge, and the loss at the update shown."""
     lost = [name for name, on in zip(LAYERS, settings.recorded, strict=True) if not on]
     first, second = (one["hex"] for one in frame["runs"])
     if frame["weights_part_after"] is None:
@@ -201,7 +200,7 @@ def says(settings: Settings, frame: dict[str, Any]) -> str:
             f"{_listed(lost)} not recorded, and {same}." if lost else f"All five recorded: {same}."
         )
     return (
-        f"{_listed(lost)} not recorded: the losses part at update {frame['parts_at']}; "
+        f"{_listed(lost)} not recorded: the losses differ from update {frame['parts_at']} on; at "
         f"update {settings.at}: {first} and {second}."
     )
 

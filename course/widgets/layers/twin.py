@@ -1,4 +1,4 @@
-"""Two runs as a picture: their losses, and how many float32 numbers the losses lie apart."""
+"""Two runs as a figure: their losses, and how many float32 numbers the losses are apart."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
         right.plot(*zip(*((x, ZERO) for x, _ in same), strict=True), "o", color=BLUE, markersize=4,
                    label="same bits")  # fmt: skip
     if other:
-        right.plot(*zip(*other, strict=True), "s", color=RED, markersize=4, label="other bits")
+        right.plot(*zip(*other, strict=True), "s", color=RED, markersize=4, label="different bits")
     ticks = [ZERO, 1, 1e2, 1e4, 1e6, 1e8]
     right.set(xlabel="update", ylabel="float32 numbers apart", yscale="log", ylim=(0.03, 3e8))
     right.set_yticks(ticks, ["0", "1", "100", "10⁴", "10⁶", "10⁸"])
@@ -38,7 +38,7 @@ def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
         ax.axvline(settings.at, color=GREY, linewidth=1, label=f"update {settings.at}")
     if frame["parts_at"]:
         right.axvline(frame["parts_at"], color=ORANGE, linestyle=":",
-                      label=f"losses part: update {frame['parts_at']}")  # fmt: skip
+                      label=f"losses differ from update {frame['parts_at']}")  # fmt: skip
     lost = [one["name"] for one in frame["layers"] if not one["recorded"]]
     left.set_title(f"not recorded: {', '.join(lost) or 'nothing'}", fontsize=10)
     for ax in (left, right):

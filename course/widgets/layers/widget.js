@@ -34,7 +34,7 @@ export default mount((ui) => {
   const numbers = ui.readouts();
   const losses = ui.plot("Loss of each batch", { height: 260 });
   const apart = ui.plot("How far apart the two losses are", { height: 260 });
-  const bits = ui.plot("The bits of the loss at the update shown (▲: other bit)", { height: 165, wide: true });
+  const bits = ui.plot("The bits of the loss at the update shown (▲: different bit)", { height: 165, wide: true });
   const hex = ui.text("", { wide: true });
   return (frame, { at }) => {
     const [first, second] = frame.runs, updates = frame.apart.map((_, i) => i + 1);
@@ -46,7 +46,7 @@ export default mount((ui) => {
     });
     const never = "never";
     numbers([
-      ["losses part at update", frame.parts_at ?? never], ["weights part after update", frame.weights_part_after ?? never],
+      ["losses differ from update", frame.parts_at ?? never], ["weights differ after update", frame.weights_part_after ?? never],
       [`weights that differ after ${at}`, frame.weights_apart, `of ${fmt(frame.num_weights)}`],
       ["accuracy, first run", fmt(100 * first.accuracy, 4), "%"], ["accuracy, second run", fmt(100 * second.accuracy, 4), "%"],
     ]);
@@ -62,7 +62,7 @@ export default mount((ui) => {
       g.rule({ x: at, color: "fg", dash: [], width: 1 });
       const of = (same) => updates.filter((_, i) => (frame.apart[i] === 0) === same);
       g.points(of(true), of(true).map(() => ZERO), { color: "blue", marker: "o", size: 3, name: "same bits" });
-      g.points(of(false), of(false).map((x) => frame.apart[x - 1]), { color: "red", marker: "s", size: 3, name: "other bits" });
+      g.points(of(false), of(false).map((x) => frame.apart[x - 1]), { color: "red", marker: "s", size: 3, name: "different bits" });
     });
     bits.draw((g) => drawBits(g, frame.runs));
     hex(`Update ${at} in hexadecimal: ${first.hex} and ${second.hex}, ${apartBy(frame.apart[at - 1])}.`);

@@ -11,7 +11,7 @@ from course.widgets.layers.twin import draw
 
 @widget(
     "layers",
-    title="Five layers of reproducibility: where do two runs part?",
+    title="Five layers of reproducibility: where do two runs diverge?",
     source='Lecture 3, "Five layers of reproducibility"',
     ledger=("S21", "T26"),
     order=340,
@@ -23,11 +23,11 @@ class FiveLayers(CourseWidget):
     frame_of, twin, says = staticmethod(frame), staticmethod(draw), staticmethod(says)
     player, pace = "at", 400
     tries = (
-        "Tick all five: both runs have the same bits. Then untick one layer at a time, and guess "
-        "first at which update the losses part.",
-        "A lost seed shows at update 1, a weight decay at update 2, a corrected label when its "
-        "image is drawn. A tidied line or another kernel changes last bits only, and the curves "
-        "look the same.",
+        "Tick all five: both runs have the same bits. Then untick one layer at a time; before you "
+        "do, guess from which update on the losses differ.",
+        "A lost seed shows at update 1, weight decay at update 2, a corrected label when its image "
+        "is drawn. A tidied line or another kernel changes only the last bits, and the curves look "
+        "the same.",
     )
     exported: ClassVar = {
         "environment": (True, False),

@@ -1,1 +1,1 @@
-"""S08: the production loop put together from its parts, in their legal order, and run."""
+"""S08: the production loop, assembled from its parts in their legal order, and run."""

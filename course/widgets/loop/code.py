@@ -1,7 +1,7 @@
-"""The code of a production loop, line by line, each line with the part that it belongs to.
+"""The code of a production loop, line by line, each with the part that it belongs to.
 
-Given are `train` (a data set), `make_model`, `criterion`, `evaluate`, `device`, `epochs` and
-`path`; `WINDOW`, `PATIENCE`, `LR` and `MAX_NORM` are written into the lines.
+The names given are `train` (a data set), `make_model`, `criterion`, `evaluate`, `device`, `epochs`
+and `path`; `WINDOW`, `PATIENCE`, `LR` and `MAX_NORM` are written into the lines.
 
 Source: Training-loop chapter, c7; essay "Where the order really matters"; ledger S08, T15.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 Line = tuple[str, str]
-"""Code, and the part that brought or changed it; empty for the bare loop."""
+"""Code, and the part that added or changed it; empty for the bare loop."""
 
 PARTS = (
     "accumulation", "precision", "clipping", "schedule",
@@ -28,10 +28,10 @@ NEEDS = {
     "clip_late": ("clipping",),
     "schedule_inside": ("schedule", "accumulation"),
 }
-"""Orders of the loop, and the parts without which they do not differ from the legal one."""
+"""Orders of the loop, and the parts without which they equal the legal one."""
 WINDOW, PATIENCE, LR, MAX_NORM, BATCH_SIZE = 4, 3, 0.5, 0.5, 8
 COLUMN = 74
-"""Where the names of the parts begin."""
+"""The column where the names of the parts begin."""
 
 
 def lines_of(parts: Collection[str], order: str = "legal") -> list[Line]:
@@ -39,7 +39,7 @@ def lines_of(parts: Collection[str], order: str = "legal") -> list[Line]:
 
     Args:
         parts: Some of `PARTS`.
-        order: One of `NEEDS`; without the parts that it needs the loop is the legal one.
+        order: One of `NEEDS`; without the parts it needs, the loop is the legal one.
     """
     if not set(NEEDS[order]) <= set(parts):
         order = "legal"
@@ -52,7 +52,7 @@ def source_of(lines: list[Line]) -> str:
 
 
 def shown(lines: list[Line]) -> list[str]:
-    """The code to read: behind each line of a part stands the part."""
+    """The code to read: each line of a part ends with the part's name."""
     return [f"{code:<{COLUMN}}# {TAGS[part]}" if part else code for code, part in lines]
 
 

@@ -1,4 +1,4 @@
-"""Runs of the loop that is shown: its very lines are executed, on a hundred digits."""
+"""Runs of the loop that is shown: exactly these lines are executed, on a hundred digits."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from torch.utils.data import DataLoader, TensorDataset
 from course.widgets.loop.code import lines_of, source_of
 
 NUM_TRAIN = 100
-"""Thirteen batches of 8, the last of 4; so the last window of accumulation is a short one."""
+"""Thirteen batches of 8, the last of 4, so the last accumulation window is short."""
 EPOCHS = 8
 
 
 @dataclass
 class LoopRun:
-    """What a run of the loop left behind."""
+    """The results of a run of the loop."""
 
     val_losses: list[float] = field(default_factory=list)
-    """After each epoch."""
+    """Validation loss after each epoch."""
     log: list[str] = field(default_factory=list)
-    """What it printed."""
+    """The lines it printed."""
     weights: torch.Tensor | None = None
-    """All of them, in one row."""
+    """All weights, in one row."""
     warned: list[str] = field(default_factory=list)
-    """What torch warned of, the first sentence of each."""
+    """The first sentence of each of torch's warnings."""
 
 
 @cache
 def examples() -> tuple[TensorDataset, TensorDataset]:
-    """A hundred digits to learn from, the others to validate on."""
+    """A hundred digits for training, the others for validation."""
     from course.data.datasets import load
 
     data = load("digits")
@@ -73,14 +73,14 @@ def run(
     path: str | None = None,
     judge: Callable[[nn.Module], float] = evaluate,
 ) -> LoopRun:
-    """Execute the loop with these parts; the generators outside are as before.
+    """Execute the loop with these parts; the generators outside are restored.
 
     Args:
-        parts, order: As of `lines_of`.
-        seed: What the generators happen to hold when the loop begins.
-        epochs: How many at most.
-        path: The checkpoint's; None for one that is thrown away.
-        judge: Takes the place of `evaluate`.
+        parts, order: As for `lines_of`.
+        seed: The state in which the generators happen to be when the loop begins.
+        epochs: The most epochs to run.
+        path: Path of the checkpoint; None for a temporary one.
+        judge: Used instead of `evaluate`.
     """
     code = compile(source_of(lines_of(parts, order)), "the loop shown", "exec")
     left = LoopRun()

@@ -1,7 +1,7 @@
-"""The production loop from its parts: code in its legal order, what each part costs, a run.
+"""The production loop from its parts: code in its legal order, the cost of each part, a run.
 
-The lines shown are executed on a hundred digits: as they are, in the legal order, without any
-part, and once more with other random numbers around them.
+The lines shown are executed on a hundred digits: as written, in the legal order, without any part,
+and once more with other random states outside.
 
 Source: Training-loop chapter, c7; essay "Where the order really matters"; ledger S08, T15, T33.
 """
@@ -20,7 +20,7 @@ from course.widgets.loop.runs import NUM_TRAIN, LoopRun, run
 
 @dataclass(frozen=True)
 class About:
-    """What a part is called, what the chapter says of it, and what was measured."""
+    """The name of a part, what the chapter says about it, and what was measured."""
 
     name: str
     chapter_lines: str
@@ -37,16 +37,17 @@ ABOUT = {
         "slow steps, on a device made for it",
     ),
     "clipping": About("clipping", "2", "one norm of all gradients per update",
-                      "one batch that throws the weights away"),
-    "schedule": About("schedule", "–", "one number per update", "steps too large at the end"),
+                      "one batch that ruins the weights"),
+    "schedule": About("schedule", "–", "one number per update", "steps that are too large at the "
+                                                                "end"),
     "checkpoint": About(
         "checkpoint", "10", "file: 1, 2 or 3 times the weights with SGD, momentum, Adam (N49)",
-        "a crash that costs the run",
+        "a crash that loses the run",
     ),
     "stopping": About("early stopping", "8", "one comparison per epoch (F111)",
                       "epochs that only overfit"),
     "seeding": About("seeding", "6", "on a GPU also deterministic kernels (F104)",
-                     "a result that nobody can repeat"),
+                     "a result that nobody can reproduce"),
     "logging": About("logging", "3", "one number per batch, kept without its graph (F47)",
                      "searching in the dark"),
 }  # fmt: skip
@@ -66,7 +67,7 @@ class Settings(Checked):
     precision: bool = toggle(True, "mixed precision", hint="fp16 with a gradient scaler")
     clipping: bool = toggle(True, "clipping")
     schedule: bool = toggle(True, "schedule", hint="cosine over all updates")
-    checkpoint: bool = toggle(False, "checkpoint", hint="saves each epoch, resumes by itself")
+    checkpoint: bool = toggle(False, "checkpoint", hint="saves every epoch, resumes automatically")
     stopping: bool = toggle(False, "early stopping")
     seeding: bool = toggle(False, "seeding")
     logging: bool = toggle(False, "logging")
@@ -74,12 +75,12 @@ class Settings(Checked):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Those that are switched on, in the order of the page."""
+        """The parts that are switched on, in the order of the page."""
         return tuple(part for part in PARTS if getattr(self, part))
 
 
 def frame(settings: Settings) -> dict[str, Any]:
-    """The code with its parts marked, their costs, and what the run of it did."""
+    """The code with its parts marked, their costs, and the results of its run."""
     lines = lines_of(settings.parts, settings.order)
     lacking = [part for part in NEEDS[settings.order] if part not in settings.parts]
     order = "legal" if lacking else settings.order  # the same lines: no need to run them again
@@ -114,7 +115,7 @@ def _gap(one: LoopRun, other: LoopRun) -> float:
 
 
 def _part(settings: Settings, part: str) -> dict[str, Any]:
-    """What a part costs in the loop that is shown, or would."""
+    """What a part costs, or would cost, in the loop that is shown."""
     lines = lines_of({*settings.parts, part}, settings.order)
     about = ABOUT[part]
     return {
@@ -128,7 +129,7 @@ def _part(settings: Settings, part: str) -> dict[str, Any]:
 
 
 def says(settings: Settings, frame: dict[str, Any]) -> str:
-    """Size of the loop and its end, in one sentence."""
+    """The size of the loop and its final loss, in one sentence."""
     losses = frame["losses"]
     return (
         f"{len(settings.parts)} of {len(PARTS)} parts, {len(frame['code'])} lines "

@@ -1,4 +1,4 @@
-"""The loop as a picture: its code on the left, the validation loss of its run on the right."""
+"""The loop as a figure: its code on the left, the validation loss of its run on the right."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ const LINES = { "bare loop": ["grey", "^", [2, 4]], "legal order": ["green", "s"
 
 // What torch warned of, and what an order lacks to be written at all.
 export const remark = ({ lacking, warned, log, updates, batches }) => [
-  updates < batches ? `${updates} updates per epoch instead of ${batches}, at the same learning rate, so less is learnt than in the bare loop.` : "",
+  updates < batches ? `${updates} updates per epoch instead of ${batches}, at the same learning rate, so it learns less than the bare loop.` : "",
   lacking.length ? `This order differs from the legal one only with ${lacking.join(" and ")}.` : "",
   warned ? `torch warns: ${warned}.` : "",
   log ? `The log's last line: ${log}.` : "",
@@ -13,10 +13,10 @@ export const remark = ({ lacking, warned, log, updates, batches }) => [
 
 export default mount((ui) => {
   const numbers = ui.readouts();
-  const code = ui.code("The code that runs: ▸ lines of the parts chosen", { wide: true });
+  const code = ui.code("The code that runs: ▸ lines of the chosen parts", { wide: true });
   const note = ui.text("", { wide: true });
   const losses = ui.plot("Its run on 100 digits: validation loss after each epoch", { height: 280, wide: true });
-  const parts = ui.table("What each part costs (marked: chosen)", { wide: true });
+  const parts = ui.table("The cost of each part (marked: chosen)", { wide: true });
   return (frame) => {
     const runs = frame.losses, last = (name) => fmt(num(runs[name].at(-1)), 3);
     numbers([

@@ -22,11 +22,11 @@ class ProductionLoop(CourseWidget):
     settings_type = Settings
     frame_of, twin, says = staticmethod(frame), staticmethod(draw), staticmethod(says)
     tries = (
-        "Write clipping before unscale_(), then after the step. Then switch parts on and off, "
+        "Put clipping before unscale_(), then after the step. Then switch parts on and off, "
         "seeding last.",
-        "Unscale, clip, step, update, schedule: the run learns. Clipped while still scaled, the "
-        "gradients are divided by the scale afterwards, and nothing moves; clipped after the step, "
-        "nothing is clipped. No order raises an error.",
+        "Unscale, clip, step, update, schedule: the run learns. If gradients are clipped while "
+        "still scaled, they are divided by the scale afterwards, and nothing moves; after the "
+        "step, clipping has no effect. None of these orders raises an error.",
     )
     exported: ClassVar = {
         "precision": (False, True),

@@ -1,9 +1,9 @@
-"""Two copies of one network, one in train and one in eval mode, asked the same thing many times.
+"""Two copies of one network, one in train and one in eval mode, given the same input many times.
 
-Example 0 is the same in every forward pass; the other examples of its batch are drawn again. The
-train copy draws a dropout mask each time, normalises by the batch, and moves its running
-statistics; the eval copy does none of it. What autograd keeps for backward is counted byte by byte,
-in both modes, with and without no_grad.
+Example 0 is the same in every forward pass; the other examples of its batch are new each time. The
+train copy draws a new dropout mask, normalises by the batch, and updates its running statistics;
+the eval copy does none of this. The bytes that autograd keeps for backward are counted in both
+modes, with and without no_grad.
 
 Source: Training-loop chapter, c4; ledger S05, N12, N39, N61, F22-F25, F46.
 """
@@ -24,26 +24,26 @@ from course.widgets.base.settings import Checked, slider, steps, toggle
 PASSES = 12
 FEATURES, UNITS = 4, 8
 CENTRE = 2.0
-"""Mean of the inputs: far from the 0 with which running statistics begin."""
+"""Mean of the inputs, far from the 0 at which running statistics start."""
 UNIT = 0
 """The unit whose running mean is drawn."""
 WARM_PASSES = 100
-"""Forward passes in train mode that a used network has behind it: 0.9 ** 100 is next to nothing."""
+"""Earlier forward passes in train mode of a settled network: 0.9 ** 100 is almost 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Checked):
-    """How often the network was asked, and what it is made of."""
+    """The number of forward passes, and the parts of the network."""
 
     passes: int = slider(6, steps(1, PASSES, 1), "forward passes")
     p: float = slider(0.5, (0.0, 0.2, 0.5, 0.8), "dropout p")
     batch_size: int = slider(8, (2, 8, 32, 128), "batch size", unit="examples")
-    warm: bool = toggle(False, "running statistics settled", hint="100 batches seen before")
+    warm: bool = toggle(False, "running statistics settled", hint="after 100 earlier batches")
     no_grad: bool = toggle(False, "torch.no_grad()")
 
 
 def frame(settings: Settings) -> dict[str, Any]:
-    """Both copies' activations and outputs per pass, their statistics, and bytes kept."""
+    """Activations and outputs of both copies per pass, their statistics, and bytes kept."""
     model = _network(settings.p, settings.warm)
     copies = {"train": deepcopy(model).train(), "eval": deepcopy(model).eval()}
     about = (settings.passes, settings.batch_size, settings.no_grad)
@@ -58,7 +58,7 @@ def frame(settings: Settings) -> dict[str, Any]:
 
 
 class Network(nn.Module):
-    """Linear, BatchNorm, tanh, dropout, linear: what has two modes, and what has not."""
+    """Linear, BatchNorm, tanh, dropout, linear: layers with two modes and layers without."""
 
     def __init__(self, p: float) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Network(nn.Module):
 
 
 def batch(number: int, batch_size: int) -> Tensor:
-    """The inputs [B, 4] of a forward pass: example 0 always the same, its neighbours new."""
+    """The inputs [B, 4] of a forward pass: example 0 is always the same, its neighbours are new."""
     first = torch.randn(1, FEATURES, generator=torch.Generator().manual_seed(7))
     drawn = torch.Generator().manual_seed(1000 + number)
     return CENTRE + torch.cat([first, torch.randn(batch_size - 1, FEATURES, generator=drawn)])
@@ -93,7 +93,7 @@ def _network(p: float, warm: bool) -> Network:
 
 
 def _asked(model: Network, passes: int, batch_size: int, no_grad: bool) -> dict[str, Any]:
-    """Ask one copy again and again: example 0's units and output, and the running mean."""
+    """Run one copy again and again: example 0's units and output, and the running mean."""
     units, dropped, outputs = [], [], []
     means = [model.norm.running_mean[UNIT].item()]
     seen: list[Tensor] = []
@@ -118,7 +118,7 @@ def _asked(model: Network, passes: int, batch_size: int, no_grad: bool) -> dict[
 
 
 def _centre(model: Network) -> float:
-    """What the unit's running mean approaches: its mean over all inputs that may be drawn."""
+    """What the unit's running mean approaches: its mean over all possible inputs."""
     with torch.no_grad():
         inputs = torch.full((1, FEATURES), CENTRE)
         return model.linear(inputs)[0, UNIT].item()
@@ -140,7 +140,7 @@ def _kept(p: float, batch_size: int) -> dict[str, dict[str, int]]:
 
 
 def says(settings: Settings, frame: dict[str, Any]) -> str:
-    """How many answers each mode gave, and what is kept."""
+    """How many different outputs each mode gave, and what is kept."""
     train, calm = (frame["modes"][mode]["different"] for mode in ("train", "eval"))
     now = frame["now"]
     passes = "1 forward pass" if settings.passes == 1 else f"{settings.passes} forward passes"

@@ -1,4 +1,4 @@
-"""The two modes as a picture: outputs pass by pass, a running mean, bytes kept for backward."""
+"""The two modes as a figure: outputs pass by pass, a running mean, bytes kept for backward."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOOKS = {"train": (RED, "s--"), "eval": (BLUE, "o-")}
 
 
 def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
-    """Left the same example's output, in the middle BatchNorm's memory, right the bytes."""
+    """From left to right: the same example's output, BatchNorm's running mean, and the bytes."""
     figure, (left, middle, right) = axes(11.0, 3.2, columns=3)
     for mode, (colour, look) in LOOKS.items():
         shown = frame["modes"][mode]

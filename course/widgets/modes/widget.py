@@ -15,15 +15,15 @@ from course.widgets.modes.twin import draw
     order=50,
 )
 class TrainAgainstEval(CourseWidget):
-    """Ask two copies the same thing again and again, and count what autograd keeps."""
+    """Give two copies the same input again and again, and count what autograd keeps."""
 
     settings_type = Settings
     frame_of, twin, says = staticmethod(frame), staticmethod(draw), staticmethod(says)
     tries = (
-        "Play. Then set p to 0, and the batch size to 2 and to 128. Tick no_grad() at the end.",
-        "Train mode answers differently each time, even at p = 0, where only neighbours differ; "
-        "eval mode repeats itself. Memory follows no_grad(), not the mode; masks and statistics do "
-        "not care about no_grad().",
+        "Press Play. Then set p to 0, and the batch size to 2 and to 128. Finally tick no_grad().",
+        "In train mode the output differs each time, even at p = 0, where only the neighbours "
+        "differ; eval mode repeats itself. Memory depends on no_grad(), not on the mode; masks and "
+        "statistics are not affected by no_grad().",
     )
     player = "passes"
     pace = 900

@@ -1,1 +1,1 @@
-"""S13, S30: a batch's road from data set to model, and who waits for whom on it."""
+"""S13, S30: the way of a batch from data set to model, and which side waits for the other."""

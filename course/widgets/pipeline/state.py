@@ -1,8 +1,8 @@
-"""Loader and model on one clock: the timeline of an epoch, and what each stage hands on.
+"""Loader and model on one clock: the timeline of an epoch, and what each stage passes on.
 
-The timeline is played by `course.analysis.timeline` with the rules of torch's DataLoader; the
-epoch's time is compared with a closed form where all batches take equally long. What the
-stages hand on comes from a real loader over the digits.
+`course.analysis.timeline` simulates the timeline with the rules of torch's DataLoader; the epoch's
+time is compared with a closed form if all batches take equally long. What the stages pass on comes
+from a real loader over the digits.
 
 Source: Lecture 3, "Dataset → DataLoader → device" and "CPU loads while the GPU computes"; ledger
 S13, S30, T08.
@@ -25,7 +25,7 @@ from course.widgets.base.settings import Checked, choice, slider, steps
 SHOWN = 12
 """Batches on the timeline: enough for a slow one and three rounds of four workers."""
 SLOW_EVERY = 7
-"""Every so many batches one is slow: no multiple of 2, 3 or 4, so every worker has its turn."""
+"""One in this many batches is slow: not a multiple of 2, 3 or 4, so every worker gets one."""
 WORKERS = (0, 1, 2, 3, 4)
 WAITS = 0.02
 """A loader or model idle for a smaller share of the epoch than this does not count as waiting."""
@@ -44,7 +44,7 @@ class Settings(Checked):
         10, (5, 10, 20, 40, 80), "compute on it", unit="ms", hint="copy to the device and step"
     )
     prefetch_factor: int = slider(
-        2, steps(1, 4, 1), "prefetch_factor", hint="batches per worker that are asked for ahead"
+        2, steps(1, 4, 1), "prefetch_factor", hint="batches requested ahead, per worker"
     )
     slow_factor: int = choice(
         1, (1, 4, 8), "one batch in 7 takes",
@@ -54,7 +54,7 @@ class Settings(Checked):
 
 
 def frame(settings: Settings) -> dict[str, Any]:
-    """The first batches on the clock, the epoch with each number of workers, who waits."""
+    """The first batches on the clock, the epoch by number of workers, and which side waits."""
     batches = _play(settings, settings.num_workers)
     rows = [_row(settings, num_workers) for num_workers in WORKERS]
     now = rows[settings.num_workers]
@@ -93,7 +93,7 @@ def _play(settings: Settings, num_workers: int) -> list[BatchTimes]:
 
 
 def _row(settings: Settings, num_workers: int) -> dict[str, Any]:
-    """An epoch with so many workers, played; and by the closed form where it holds."""
+    """A simulated epoch with this many workers, and by the closed form if it applies."""
     batches = _play(settings, num_workers)
     total, count = batches[-1].step_end, settings.num_batches
     formula = epoch_time(count, settings.load_ms, settings.step_ms, num_workers)
@@ -110,7 +110,7 @@ def _row(settings: Settings, num_workers: int) -> dict[str, Any]:
 
 
 def _who_waits(row: dict[str, Any]) -> str:
-    """In words; the first batch, which is always waited for, does not count."""
+    """Which side waits; the unavoidable wait for the first batch does not count."""
     model = row["model_idle"] - row["first_s"] / row["epoch_s"] > WAITS
     if row["num_workers"] == 0:
         return "both, in turn"
@@ -128,7 +128,7 @@ def _lanes(num_workers: int) -> list[str]:
 
 
 def _gaps(batches: list[BatchTimes]) -> list[list[float]]:
-    """Stretches in which the model has nothing to compute on."""
+    """Stretches in which the model has no batch."""
     free, found = 0.0, []
     for one in batches:
         if one.step_start > free:
@@ -139,7 +139,7 @@ def _gaps(batches: list[BatchTimes]) -> list[list[float]]:
 
 @cache
 def _stages() -> list[dict[str, str]]:
-    """What each stage of a real loader hands on; the numbers are the digits'."""
+    """What each stage of a real loader passes on, with numbers from the digits."""
     from course.data.datasets import load
 
     data = load("digits")
@@ -153,7 +153,7 @@ def _stages() -> list[dict[str, str]]:
     logits = nn.Linear(features, data.num_classes, device="meta")(inputs.flatten(1).to("meta"))
     loop, worker = "the loop", "a worker; without workers the loop"
     made = (
-        ("data set", "is asked by fetch", f"{len(loader.dataset):,} examples"),
+        ("data set", "read by fetch", f"{len(loader.dataset):,} examples"),
         ("sampler", loop, f"position {positions[0]}, position {positions[1]}, ..."),
         ("batch sampler", loop, f"positions {positions}"),
         ("fetch", worker, f"{BATCH_SIZE} times (image {list(image.shape)}, label {int(label)})"),
@@ -165,9 +165,9 @@ def _stages() -> list[dict[str, str]]:
 
 
 def says(settings: Settings, frame: dict[str, Any]) -> str:
-    """The epoch and who waits, in one sentence."""
+    """The time of the epoch and which side waits, in one sentence."""
     now = frame["now"]
     return (
-        f"{settings.num_workers} workers: an epoch takes {now['epoch_s']:.3g} s, the model stands "
-        f"idle for {now['model_idle']:.0%} of it; who waits: {frame['waits']}."
+        f"{settings.num_workers} workers: an epoch takes {now['epoch_s']:.3g} s, the model is idle "
+        f"for {now['model_idle']:.0%} of it; waiting: {frame['waits']}."
     )

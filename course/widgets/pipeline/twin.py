@@ -1,4 +1,4 @@
-"""The timeline as a picture: lanes of workers and the model on the left, epochs on the right."""
+"""The timeline as a figure: lanes of workers and the model on the left, epochs on the right."""
 
 from __future__ import annotations
 

@@ -11,14 +11,14 @@ export default mount((ui) => {
   const clock = ui.plot("The first batches on the clock: who works when", { height: 300, wide: true });
   const epochs = ui.plot("Seconds per epoch", { height: 260 });
   const table = ui.table("The epoch with each number of workers");
-  const stages = ui.table("The road of a batch of 4 digits: which stage hands on what", { wide: true });
+  const stages = ui.table("The way of a batch of 4 digits: what each stage passes on", { wide: true });
   return (frame, settings) => {
     const { now, lanes, rows } = frame;
     numbers([
       ["epoch", Number(num(now.epoch_s).toPrecision(3)), "s"], ["model idle", percent(now.model_idle)],
-      ["who waits", frame.waits],
-      ["against no workers", Number(num(frame.gain).toPrecision(3)), "× as fast"],
-      ["enough workers", frame.enough], ["batches lying ready", now.held, "at most"],
+      ["waiting", frame.waits],
+      ["than without workers", Number(num(frame.gain).toPrecision(3)), "× as fast"],
+      ["enough workers", frame.enough], ["batches ready", now.held, "at most"],
     ]);
     clock.draw((g) => {
       const names = ["model", ...lanes], end = num(frame.steps.at(-1)[1]);
@@ -52,6 +52,6 @@ export default mount((ui) => {
         row.workers_idle === null ? "–" : percent(row.workers_idle), row.held]),
       mark: (i) => i === settings.num_workers,
     });
-    stages({ head: ["stage", "done by", "hands on"], rows: frame.stages.map(({ name, who, gives }) => [name, who, gives]) });
+    stages({ head: ["stage", "done by", "passes on"], rows: frame.stages.map(({ name, who, gives }) => [name, who, gives]) });
   };
 });

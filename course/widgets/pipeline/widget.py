@@ -11,7 +11,7 @@ from course.widgets.pipeline.twin import draw
 
 @widget(
     "pipeline",
-    title="Data pipeline: who waits for whom",
+    title="Data pipeline: which side waits",
     source='Lecture 3, "Dataset → DataLoader → device"; training-loop chapter, c3',
     ledger=("S13", "S30"),
     order=35,
@@ -22,11 +22,11 @@ class DataPipeline(CourseWidget):
     settings_type = Settings
     frame_of, twin, says = staticmethod(frame), staticmethod(draw), staticmethod(says)
     tries = (
-        "Add workers one by one. At 4, change prefetch_factor; then let one batch in 7 take 8 "
+        "Add workers one by one. At 4, change prefetch_factor. Then make one batch in 7 take 8 "
         "times as long, and change it again.",
-        "The gaps of the model close until loading a batch, divided by the workers, is as quick as "
-        "the step; further workers only wait. Loading ahead speeds up nothing where all batches "
-        "take equally long, but it bridges a slow one.",
+        "The model's gaps close until the loading time of a batch, divided by the number of "
+        "workers, is as short as the step; further workers only wait. Loading ahead does not help "
+        "if all batches take equally long, but it bridges a slow one.",
     )
     exported: ClassVar = {
         "num_workers": (0, 1, 2, 3, 4),

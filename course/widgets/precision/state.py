@@ -1,9 +1,9 @@
-"""Where a number lands in FP32, FP16 and BF16: its bits, its error, and what a loss scale changes.
+"""What a number becomes in FP32, FP16 and BF16: its bits, its error, the effect of a loss scale.
 
-Torch rounds: a number times the loss scale is stored in each format, read back, and divided by the
-scale again in FP32, as a gradient is. Bits are those that torch stores, and a flipped bit is
-flipped in them. The curve is measured too: the worst relative error of numbers drawn in each power
-of two.
+torch does the rounding: a number times the loss scale is stored in each format, read back, and
+divided by the scale in FP32, as a gradient would be. The bits are those that torch stores, and a
+flip acts on them. The curve is also measured: the worst relative error of random numbers in each
+power of two.
 
 Source: Lecture 3, "Mixed precision · BF16 is the 2026 default"; ledger S14, N34, N35, F112-F117.
 """
@@ -27,17 +27,17 @@ VALUES = (
 )  # fmt: skip
 """A gradient too small for FP16, pi, the first whole numbers that 16 bits miss, and overflows."""
 FLIPS = 16
-"""Bits that can be flipped, from the sign on; FP32 has 16 more at its end."""
+"""Bits that can be flipped, starting with the sign; FP32 has 16 more at its end."""
 CURVE = range(-152, 130, 2)
-"""Exponents of two over which the error is measured: from below FP32's smallest to its largest."""
+"""Powers of two over which the error is measured: from below FP32's smallest to its largest."""
 PER_OCTAVE = 4096
-"""Numbers drawn in each: enough that one lands near the middle between two neighbours."""
+"""Random numbers in each: enough for one to be near the middle between two neighbours."""
 INTEGERS = {"FP32": torch.int32, "FP16": torch.int16, "BF16": torch.int16}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Checked):
-    """The number, the factor before it is stored, and a bit to flip in one of the formats."""
+    """The number, its factor before it is stored, and a bit to flip in one of the formats."""
 
     value: float = slider(1e-8, VALUES, "number")
     scale: float = choice(
@@ -45,14 +45,14 @@ class Settings(Checked):
         (1.0, 2.0**10, 2.0**16, 2.0**24),
         "loss scale",
         names=("1 (none)", "2¹⁰ = 1,024", "2¹⁶ = 65,536", "2²⁴ = 16,777,216"),
-        hint="stored times this, divided by it afterwards",
+        hint="multiplied by this when stored, divided by it afterwards",
     )
     flip: int = slider(0, steps(0, FLIPS, 1), "flip bit", hint="counted from the left; 0: none")
     of: str = choice("FP16", tuple(FORMATS), "of format", hint="the format whose bit is flipped")
 
 
 def frame(settings: Settings) -> dict[str, Any]:
-    """Per format what is stored, its bits and its error; the flipped bit; errors by magnitude."""
+    """The stored number, its bits and error per format; the flipped bit; errors by magnitude."""
     exact = settings.value * settings.scale
     return {
         "exact": exact,
@@ -63,7 +63,7 @@ def frame(settings: Settings) -> dict[str, Any]:
 
 
 def stored(name: str, value: float) -> Tensor:
-    """The nearest number that the format has, as a tensor without dimensions."""
+    """The nearest number in the format, as a tensor without dimensions."""
     return torch.tensor(value, dtype=torch.float64).to(getattr(torch, FORMATS[name]))
 
 
@@ -90,7 +90,7 @@ def _landed(name: str, value: float, scale: float) -> dict[str, Any]:
 
 
 def _gap(number: Tensor, name: str) -> float:
-    """How far the next larger number of the format is: one more in the stored bits."""
+    """The gap to the next larger number in the format: one more in the stored bits."""
     following = (number.view(INTEGERS[name]) + 1).view(number.dtype)
     return (following.double() - number.double()).item()
 
@@ -140,7 +140,7 @@ def _curves() -> dict[str, Any]:
 
 
 def says(settings: Settings, frame: dict[str, Any]) -> str:
-    """What each format makes of the number."""
+    """What the number becomes in each format."""
     words = [f"{row['format']} {row['verdict']}" for row in frame["rows"]]
     times = f" times {settings.scale:,.0f}" if settings.scale != 1 else ""
     told = f"{_short(settings.value)}{times}: {', '.join(words)}."

@@ -1,4 +1,4 @@
-"""Precision as a picture: the bits of the number in three formats, and their error by magnitude."""
+"""Precision as a figure: the bits of the number in three formats, and their error by magnitude."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LINES = {"FP32": (BLUE, "-"), "FP16": (RED, "--"), "BF16": (GREEN, ":")}
 
 
 def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
-    """Left the stored bits by field, right the worst relative error over the magnitude."""
+    """On the left the stored bits by field, on the right the worst relative error by magnitude."""
     figure, (left, right) = axes(11.0, 3.6, columns=2)
     for y, row in enumerate(frame["rows"]):
         place = 0

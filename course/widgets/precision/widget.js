@@ -15,7 +15,7 @@ export function bitAt(rows, x, y) {
 }
 
 export default mount((ui) => {
-  const numbers = ui.table("What each format makes of it", { wide: true });
+  const numbers = ui.table("The number in each format", { wide: true });
   const bits = ui.plot("The bits as stored (click one of the first 16 to flip it)", { height: 230, wide: true });
   const flipped = ui.text("", { wide: true });
   const errors = ui.plot("Range and precision: worst relative error by magnitude", { height: 300, wide: true });
@@ -31,7 +31,7 @@ export default mount((ui) => {
     shown = rows;
     const whole = (value, digits) => fmt(num(value), digits).replace("e-", "e\u2011");
     numbers({
-      head: ["format", "verdict", "relative error", scaled ? "× scale, stored" : "stored", ...(scaled ? ["÷ scale, in FP32"] : []), "to the next"],
+      head: ["format", "verdict", "relative error", scaled ? "× scale, stored" : "stored", ...(scaled ? ["÷ scale, in FP32"] : []), "gap to the next"],
       rows: rows.map((row) => [row.format, row.verdict, whole(Math.min(1, num(row.error)), 3), whole(row.stored, 7),
         ...(scaled ? [whole(row.back, 7)] : []), whole(row.gap, 3)]),
       mark: (i) => settings.flip > 0 && rows[i].format === settings.of,

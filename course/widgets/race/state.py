@@ -1,7 +1,7 @@
-"""Two optimizers of torch on the same loss of two weights: the paths, update by update.
+"""Two of torch's optimizers on the same loss of two weights: their paths, update by update.
 
-Every update is `backward()` and the optimizer's own `step()`, in float64. What is drawn for noise
-is the same for both, and is multiplied like the loss, as a mini-batch's noise is.
+Every update is `backward()` and the optimizer's own `step()`, in float64. The random noise is the
+same for both, and is scaled with the loss, like the noise of a mini-batch.
 
 Source: training-loop essay, "The weight update"; ledger T17, F64, F149.
 """
@@ -23,7 +23,7 @@ from course.widgets.race.surfaces import SURFACES
 
 UPDATES = 100
 THERE = 0.01
-"""A racer is there when its loss is, and stays, below this share of the first one."""
+"""A racer has arrived when its loss is, and stays, below this share of its first loss."""
 LOST = 1e6
 """A weight beyond this has diverged."""
 GRID = (60, 40)
@@ -42,7 +42,7 @@ OPTIMIZERS: dict[str, Make] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Checked):
-    """The surface, two racers, and how far the race has come."""
+    """The surface, two racers, and how far the race has got."""
 
     surface: str = choice("valley", tuple(SURFACES), "surface")
     first: str = choice("SGD", tuple(OPTIMIZERS), "first")
@@ -50,12 +50,12 @@ class Settings(Checked):
     second: str = choice("momentum", tuple(OPTIMIZERS), "second")
     second_lr: float = slider(0.01, RATES, "second's rate")
     times: float = choice(1.0, (0.01, 1.0, 100.0), "loss times", names=("0.01", "1", "100"))
-    noise: float = choice(0.0, (0.0, 3.0), "gradient noise", names=("none", "a mini-batch's"))
+    noise: float = choice(0.0, (0.0, 3.0), "gradient noise", names=("none", "like a mini-batch's"))
     update: int = slider(40, steps(0, UPDATES, 5), "update")
 
 
 def frame(settings: Settings) -> dict[str, Any]:
-    """Both whole paths, and where each racer stands at the chosen update."""
+    """Both complete paths, and where each racer is at the chosen update."""
     about = settings.surface, settings.times, settings.noise
     first = run(settings.first, settings.first_lr, *about)
     second = run(settings.second, settings.second_lr, *about)
@@ -72,14 +72,14 @@ def frame(settings: Settings) -> dict[str, Any]:
 def run(
     name: str, lr: float, surface: str = "valley", times: float = 1.0, noise: float = 0.0
 ) -> dict[str, Any]:
-    """One racer's path, one entry more than updates; it ends early where the weights diverge.
+    """One racer's path, with one entry more than updates; it ends early if the weights diverge.
 
     Args:
         name: A key of `OPTIMIZERS`.
         lr: Learning rate.
         surface: A key of `SURFACES`.
         times: Factor of loss and noise.
-        noise: Standard deviation of what is added to each gradient.
+        noise: Standard deviation of the noise added to each gradient.
     """
     about = SURFACES[surface]
     weights = torch.tensor(about.start, dtype=torch.float64, requires_grad=True)
@@ -99,7 +99,7 @@ def run(
 
 
 def _there(losses: list[float]) -> int | None:
-    """The update from which on the loss stays below a hundredth of the first; None: never."""
+    """The update from which the loss stays below a hundredth of the first; None: never."""
     if len(losses) <= UPDATES:
         return None
     above = [update for update, loss in enumerate(losses) if loss > THERE * losses[0]]
@@ -107,7 +107,7 @@ def _there(losses: list[float]) -> int | None:
 
 
 def _standing(path: dict[str, Any], update: int) -> dict[str, Any]:
-    """Where a racer is, and what its last step was."""
+    """Where a racer is, and its last step."""
     last = min(update, len(path["x"]) - 1)
     before = max(0, last - 1)
     moved = math.hypot(path["x"][last] - path["x"][before], path["y"][last] - path["y"][before])
@@ -145,7 +145,7 @@ def _middles(low: float, high: float, count: int) -> Tensor:
 
 
 def says(settings: Settings, frame: dict[str, Any]) -> str:
-    """How far both have come."""
+    """How far both have got."""
     told = []
     for path, at in zip((frame["first"], frame["second"]), frame["at"], strict=True):
         name = f"{path['name']} at rate {float(path['lr']):g}"

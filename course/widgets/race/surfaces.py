@@ -1,4 +1,4 @@
-"""Losses of two weights, written down: two valleys, a banana, a saddle; each has the minimum 0.
+"""Losses of two weights as formulas: two valleys, a banana, a saddle; each has the minimum 0.
 
 Sources: Rosenbrock, *An automatic method for finding the greatest or least value of a function*
 (1960), for the banana, here a twentieth as steep; the valleys are quadratics of condition 25.
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from torch import Tensor
 
 STEEP = 25.0
-"""Curvature across a valley; along it it is 1. Plain SGD diverges beyond a rate of 2 / 25."""
+"""Curvature across a valley; along it, it is 1. Plain SGD diverges above a rate of 2 / 25."""
 TURN = math.sqrt(0.5)
 """Cosine and sine of 45 degrees."""
 
 
 @dataclass(frozen=True)
 class Surface:
-    """A loss of two weights, where the race begins and what the picture shows."""
+    """A loss of two weights, where the race starts, and what the picture shows."""
 
     loss: Callable[[Tensor, Tensor], Tensor]
     start: tuple[float, float]
@@ -30,22 +30,22 @@ class Surface:
 
 
 def valley(x: Tensor, y: Tensor) -> Tensor:
-    """Steep across, flat along, and both along a weight's own axis."""
+    """Steep across, flat along, with both directions along a weight's axis."""
     return 0.5 * (x * x + STEEP * y * y)
 
 
 def turned_valley(x: Tensor, y: Tensor) -> Tensor:
-    """The same turned by 45 degrees: no weight has the valley to itself."""
+    """The same rotated by 45 degrees, so that neither weight is aligned with the valley."""
     return valley(TURN * (x + y), TURN * (y - x))
 
 
 def banana(x: Tensor, y: Tensor) -> Tensor:
-    """A bent valley; its floor falls slowly."""
+    """A curved valley whose floor falls slowly."""
     return 0.5 * (1 - x) ** 2 + 5 * (y - x * x) ** 2
 
 
 def saddle(x: Tensor, y: Tensor) -> Tensor:
-    """Flat where it bends down to either side: the race begins almost on the ridge."""
+    """Flat where it bends down to either side; the race starts almost on the ridge."""
     return 0.5 * x * x + 0.25 * (y * y - 1) ** 2
 
 

@@ -1,4 +1,4 @@
-"""The race as a picture: both paths on the surface's contours, and both losses."""
+"""The race as a figure: both paths on the surface's contours, and both losses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOKS = ((BLUE, "-", "o"), (RED, "--", "s"))
 
 
 def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
-    """Left the surface seen from above, right the losses against updates."""
+    """On the left the surface seen from above, on the right the losses over updates."""
     figure, (plane, curves) = axes(9.6, 3.8, columns=2)
     left, right, bottom, top = frame["surface"]["box"]
     heights = np.frombuffer(base64.b64decode(frame["surface"]["heights"]), np.uint8)

@@ -14,7 +14,7 @@ export function fate(path, updates) {
 }
 
 export default mount((ui) => {
-  const standing = ui.table("Where both stand", { wide: true });
+  const standing = ui.table("Where both are", { wide: true });
   const plane = ui.plot("The surface from above, and where it is lowest", { height: 340 });
   const losses = ui.plot("Loss of each update", { height: 340 });
   return (frame, { update }) => {

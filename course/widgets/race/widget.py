@@ -18,18 +18,18 @@ from course.widgets.race.twin import draw
     order=215,
 )
 class OptimizerRace(CourseWidget):
-    """Choose a surface, two optimizers and their rates; play the race."""
+    """Choose a surface, two optimizers and their learning rates, and play the race."""
 
     settings_type = Settings
     frame_of, twin, says = staticmethod(frame), staticmethod(draw), staticmethod(says)
     player, pace = "update", 300
     slow = ("surface",)
     tries = (
-        "Race RMSprop against Adam at rate 0.1, turn the valley, and multiply the loss by 100. "
-        "Then SGD against momentum at 0.01, and at 0.07.",
-        "Both scale every weight by itself: that shortens a valley along a weight's axis, less a "
-        "turned one, and no factor of the loss matters. Momentum arrives where plain SGD creeps, "
-        "and swings past the floor where SGD is already fast.",
+        "Race RMSprop against Adam at rate 0.1, rotate the valley, and multiply the loss by 100. "
+        "Then race SGD against momentum at 0.01 and at 0.07.",
+        "Both scale each weight separately: this helps in a valley along a weight's axis, less in "
+        "a rotated one, and a factor of the loss does not matter. Momentum arrives where plain SGD "
+        "creeps, and overshoots where SGD is already fast.",
     )
     exported: ClassVar = {
         "surface": tuple(SURFACES),

@@ -1,10 +1,10 @@
-"""A module built, stepped, moved, saved and loaded: which tensor each operation reaches.
+"""A module is built, stepped, moved, saved and loaded: which tensors does each operation reach?
 
-A small network keeps a scale and two layers in ways that the settings choose. Everything shown is
-measured on it: what `named_parameters()` and `state_dict()` list, where `.grad` is filled, which
+A small network stores a scale and two layers in the ways that the settings choose. Everything shown
+is measured on it: what `named_parameters()` and `state_dict()` list, where `.grad` is filled, which
 values an optimizer's step changes, which dtypes `.to()` changes, which values a new module has
-after `load_state_dict()`. `.to(torch.float64)` stands for every move; a GPU is reached the same
-way.
+after `load_state_dict()`. `.to(torch.float64)` stands for every move; a move to a GPU works the
+same way.
 
 Source: Lecture 3, "nn.Module · the container"; ledger S11, T07, F01, F02, F03, F04.
 """
@@ -47,7 +47,7 @@ WAYS = ("parameter", "grad", "stepped", "moved", "saved")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Checked):
-    """How the module keeps its tensors, and which operation has just run."""
+    """How the module stores its tensors, and which operation has just run."""
 
     scale: str = choice(
         "tensor",
@@ -72,7 +72,7 @@ class Settings(Checked):
 
 
 class Net(nn.Module):
-    """The module of the page: one registered layer, a scale, two more layers."""
+    """The module on the page: one registered layer, a scale, and two more layers."""
 
     def __init__(self, scale: str, blocks: str) -> None:
         super().__init__()
@@ -98,11 +98,11 @@ class Net(nn.Module):
         return hidden
 
     def listed(self) -> list[nn.Module]:
-        """The blocks in order, however they are kept."""
+        """The blocks in order, however they are stored."""
         return list(self.blocks.values() if hasattr(self.blocks, "values") else self.blocks)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Every tensor that forward uses, by the name that a reader would give it."""
+        """Every tensor that forward uses, by a readable name."""
         keys = list(self.blocks) if hasattr(self.blocks, "keys") else [0, 1]
         names = [f"blocks.{key}.weight" for key in keys]
         found = {"layer.weight": self.layer.weight, "layer.bias": self.layer.bias}
@@ -111,7 +111,7 @@ class Net(nn.Module):
 
 
 def frame(settings: Settings) -> dict[str, Any]:
-    """Code, what reaches each tensor, both listings, and every tensor before and after."""
+    """The code, what reaches each tensor, both listings, and every tensor before and after."""
     walk = _walk(settings.scale, settings.blocks)
     code, chosen = _code(settings)
     return {
@@ -166,7 +166,7 @@ def _values(model: Net) -> dict[str, list]:
 
 
 def _listings(model: Net) -> dict[str, Any]:
-    """What the module itself lists, and how many numbers that is of those that forward uses."""
+    """What the module lists, and how many of the numbers that forward uses this covers."""
     parameters, used = dict(model.named_parameters()), model.tensors()
     return {
         "names": set(parameters),
@@ -181,7 +181,7 @@ def _listings(model: Net) -> dict[str, Any]:
 
 
 def _forward(model: Net, inputs: Tensor) -> str:
-    """What a forward pass in float64 says: the error of torch, or that it runs."""
+    """The result of a forward pass in float64: torch's error, or that it runs."""
     try:
         model(inputs)
     except RuntimeError as fault:
@@ -197,7 +197,7 @@ def _moments(rows: list[dict], built: dict, stepped: dict, loaded: dict) -> list
         ("grad", ".grad filled", "no .grad"),
         ("stepped", "moved by step()", "not moved"),
         ("moved", "float64", "still float32"),
-        ("saved", "as saved", "not saved: drawn again"),
+        ("saved", "as saved", "not saved: new random values"),
     )
     moments = []
     for values, (way, yes, no) in zip(after, notes, strict=True):

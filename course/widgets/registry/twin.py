@@ -1,4 +1,4 @@
-"""The registry as a picture: the code, and a dot where one of its ways reaches a tensor."""
+"""The registry as a figure: the code, and a dot if a method reaches a tensor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = ("parameters()", ".grad filled", "step() moves", ".to() moves", "state_d
 
 
 def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
-    """Left the class, right rows of tensors and columns of ways to reach them."""
+    """On the left the class, on the right one row per tensor and one column per method."""
     figure, (left, right) = axes(11.0, 3.4, columns=2)
     left.set_axis_off()
     for number, line in enumerate(frame["code"]):

@@ -9,7 +9,7 @@ const yes = (rows, way) => rows.filter((row) => row[way]).length;
 
 export default mount((ui) => {
   const numbers = ui.readouts();
-  const code = ui.code("The module: ▸ the lines that you choose");
+  const code = ui.code("The module: ▸ the lines you chose");
   const dots = ui.plot("What reaches each tensor (listed: parameters(), saved: state_dict())", { height: 250 });
   const life = ui.code("Five operations: ▸ what has just run");
   const forward = ui.text("Forward pass now");

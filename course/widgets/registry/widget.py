@@ -15,15 +15,16 @@ from course.widgets.registry.twin import draw
     order=15,
 )
 class ModuleRegistry(CourseWidget):
-    """Keep a tensor and two layers in different ways, and see what then reaches them."""
+    """Store a tensor and two layers in different ways, and see which operations reach them."""
 
     settings_type = Settings
     frame_of, twin, says = staticmethod(frame), staticmethod(draw), staticmethod(says)
     tries = (
         "Step through the five operations. Then make the list an nn.ModuleList, and try each way "
-        "to keep scale.",
-        "Layers in a list get a .grad, but step() leaves them alone, and .to() breaks the forward "
-        "pass. A buffer is moved and saved, not trained; with persistent=False it is not saved.",
+        "to store scale.",
+        "Layers in a list get a .grad, but step() does not move them, and after .to() the forward "
+        "pass fails. A buffer is moved and saved but not trained; with persistent=False it is not "
+        "saved either.",
     )
     player = "at"
     pace = 1800

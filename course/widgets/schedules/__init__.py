@@ -1,1 +1,1 @@
-"""Learning-rate schedules against updates, two at a time, and what each makes of a short run."""
+"""Learning-rate schedules over updates, two at a time, and a short run with each."""

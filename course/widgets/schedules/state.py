@@ -1,4 +1,4 @@
-"""Two schedules on the same axes: the rate of every update, and the run that it makes.
+"""Two schedules on the same axes: the rate at every update, and the resulting runs.
 
 Each schedule is a real scheduler (`course.engine.schedules`, or torch's own) on a real optimizer,
 and the rates are read from the optimizer as the run goes: a small network on handwritten digits,
@@ -28,7 +28,7 @@ UPDATES_PER_EPOCH = 20
 BATCH_SIZE = 32
 WARMUP_SHARE = 0.1
 STEP_SHARE = 0.6
-"""The step schedule takes a tenth of the rate from here on."""
+"""From here on the step schedule uses a tenth of the rate."""
 
 Make = Callable[[torch.optim.Optimizer, int], LRScheduler]
 SCHEDULES: dict[str, Make] = {
@@ -45,14 +45,14 @@ UNITS = {
     "updates": ("update", "update"),
     "epochs": ("epoch", "epoch"),
     "too often": ("epoch", "update"),
-    "too seldom": ("update", "epoch"),
+    "too rarely": ("update", "epoch"),
 }
-"""In which unit the length is given, and after what the scheduler is stepped."""
+"""The unit in which the length is given, and how often the scheduler is stepped."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Checked):
-    """Two schedules, the rate at their top, the length of the run."""
+    """Two schedules, their highest rate, and the length of the run."""
 
     first: str = choice("constant", tuple(SCHEDULES), "first")
     second: str = choice("cosine", tuple(SCHEDULES), "second")
@@ -72,7 +72,7 @@ class Settings(Checked):
 
 
 def frame(settings: Settings) -> dict[str, Any]:
-    """Rates of all updates, losses by epoch and a summary, of both schedules."""
+    """For both schedules, the rates of all updates, losses by epoch, and a summary."""
     first = _run(settings.first, "updates", settings.lr, settings.epochs)
     second = _run(settings.second, settings.unit, settings.lr, settings.epochs)
     return {"runs": [first, second], "updates": settings.epochs * UPDATES_PER_EPOCH}
@@ -80,7 +80,7 @@ def frame(settings: Settings) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _run(schedule: str, unit: str, lr: float, epochs: int) -> dict[str, Any]:
-    """A whole run: what the optimizer's rate was at each update, and the mean loss per epoch."""
+    """A whole run: the optimizer's rate at each update, and the mean loss per epoch."""
     inputs, targets, val_inputs, val_targets = digits(0)
     model = mlp(64, 32, 10, seed=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
@@ -120,7 +120,7 @@ def _lr(optimizer: torch.optim.Optimizer) -> float:
 
 
 def _step(scheduler: LRScheduler) -> str:
-    """Step it, and give back what it raises beyond its end: one cycle has no rate there."""
+    """Step it, and return the error it raises past its end: one cycle has no rate there."""
     try:
         scheduler.step()
     except ValueError as fault:

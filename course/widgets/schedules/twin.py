@@ -1,4 +1,4 @@
-"""Two schedules as a picture: the rate of every update, and the mean loss of every epoch."""
+"""Two schedules as a figure: the rate at every update, and the mean loss of every epoch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOOKS = ((BLUE, "-", "o"), (RED, "--", "s"))
 
 
 def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
-    """Left the rates against updates, right the training loss against epochs."""
+    """On the left the rates over updates, on the right the training loss over epochs."""
     figure, (left, right) = axes(9.6, 3.4, columns=2)
     for run, (colour, dash, marker) in zip(frame["runs"], LOOKS, strict=True):
         about = {"color": colour, "linestyle": dash, "label": run["name"]}

@@ -13,7 +13,7 @@ export function sentence(run) {
 
 export default mount((ui) => {
   const summary = ui.table("Both runs: the same start, the same batches, one seed", { wide: true });
-  const rates = ui.plot("Learning rate of each update", { height: 290 });
+  const rates = ui.plot("Learning rate at each update", { height: 290 });
   const losses = ui.plot("Training loss, mean of each epoch", { height: 290 });
   const note = ui.text("", { wide: true });
   return (frame, settings) => {

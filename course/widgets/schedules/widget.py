@@ -17,15 +17,16 @@ from course.widgets.schedules.twin import draw
     order=220,
 )
 class TwoSchedules(CourseWidget):
-    """Compare two schedules and the runs they make; step one of them in the wrong unit."""
+    """Compare two schedules and their runs; step one of them in the wrong unit."""
 
     settings_type = Settings
     frame_of, twin, says = staticmethod(frame), staticmethod(draw), staticmethod(says)
     tries = (
-        "Lower the highest rate to 0.03. Back at 0.3, count the second in epochs but step it per "
-        "update, and go through the shapes.",
-        "Decay pays where the constant rate is too high to settle, and costs where it is not. In "
-        "the wrong unit a cosine climbs again, a step falls to nothing, one cycle raises.",
+        "Lower the highest rate to 0.03. Back at 0.3, give the length of the second in epochs but "
+        "step it per update, and go through the shapes.",
+        "Decay helps if the constant rate is too high to settle, and hurts if it is not. In the "
+        "wrong unit, a cosine rises again, a step schedule falls to almost nothing, and one cycle "
+        "raises an error.",
     )
     exported: ClassVar = {
         "first": tuple(SCHEDULES),

@@ -1,7 +1,7 @@
-"""Six ranks as training meets them, each with a line that takes it and a usual mistake.
+"""The six ranks that occur in training, each with a line that accepts it and a common mistake.
 
-The lines on the page are the ones that run, on zeros that take no memory; what torch answers is
-what is shown. A line that works runs on `meta`, where only shapes are computed.
+The lines on the page are the ones that run, on zeros that take no memory, and torch's own answers
+are shown. A line that works runs on `meta`, where only shapes are computed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torch.nn import functional
 FRAMES, CHANNELS, SIDE, CLASSES = 16, 1, 28, 10
 PIXELS = CHANNELS * SIDE * SIDE
 SIZES = {"T": FRAMES, "C": CHANNELS, "H": SIDE, "W": SIDE, "F": PIXELS}
-"""All dimensions but the batch: frames, channels, rows, columns, features."""
+"""All dimensions except the batch: frames, channels, rows, columns, features."""
 
 
 @dataclass(frozen=True)
 class Rung:
-    """One rank: a typical tensor, a line that works with it, and a line that mistakes it."""
+    """One rank: a typical tensor, a line that works with it, and a line with a common mistake."""
 
     what: str
     short: str
@@ -56,7 +56,7 @@ RUNGS = (
 
 @cache
 def answer(rank: int, batch_size: int, *, wrong: bool) -> str:
-    """What torch says to a rung's line: the result's shape, or the error's first line."""
+    """torch's answer to a line: the shape of the result, or the first line of the error."""
     line, device = (RUNGS[rank].wrong, "cpu") if wrong else (RUNGS[rank].right, "meta")
     try:
         made = eval(line, _names(rank, batch_size, device))

@@ -18,13 +18,13 @@ from course.widgets.base.settings import Checked, slider, steps
 from course.widgets.shapes.ranks import CHANNELS, CLASSES, PIXELS, RUNGS, SIDE, answer
 
 NAMES = ("images", "flatten", "hidden", "ReLU", "dropout", "logits", "loss")
-"""The stations: what comes in, what each layer gives, the loss."""
+"""The stations: the input, the output of each layer, the loss."""
 DIMENSIONS = (("B", "C", "H", "W"), *[("B", "F")] * 4, ("B", "classes"), ())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Checked):
-    """A rank, a station, and the two numbers that one may choose."""
+    """A rank, a station, and the two sizes to choose."""
 
     at: int = slider(3, steps(1, len(NAMES), 1), "station", unit=f"of {len(NAMES)}")
     batch_size: int = slider(64, (1, 16, 64, 256, 1024), "batch size", unit="examples")
@@ -33,7 +33,7 @@ class Settings(Checked):
 
 
 def frame(settings: Settings) -> dict[str, Any]:
-    """The six ranks, the seven stations, and what all of it takes."""
+    """The six ranks, the seven stations, and the total memory."""
     stations = _stations(settings.batch_size, settings.width)
     rung, asked = RUNGS[settings.rank], (settings.rank, settings.batch_size)
     return {
@@ -62,7 +62,7 @@ def _rung(rank: int, batch_size: int) -> dict[str, Any]:
 
 @lru_cache
 def _stations(batch_size: int, width: int) -> list[dict[str, Any]]:
-    """The batch followed through the layers: after each its shape, and what the layer holds."""
+    """Follow the batch through the layers: its shape after each, and the layer's parameters."""
     with torch.device("meta"):
         layers = network(width)
         images = torch.empty(batch_size, CHANNELS, SIDE, SIDE)
@@ -88,7 +88,7 @@ def _station(
     return {
         "name": NAMES[number], "line": line, "names": list(DIMENSIONS[number]),
         "shape": list(after.shape), "bytes": after.nbytes,
-        "view": after._is_view(),  # flatten gives the same numbers, not new ones
+        "view": after._is_view(),  # flatten returns a view of the same numbers
         "parameters": sum(one.numel() for one in held),
         "parameter_bytes": sum(one.nbytes for one in held),
         "weights": [list(one.shape) for one in held],
@@ -103,7 +103,7 @@ def _words(layer: nn.Module) -> str:
 
 
 def says(settings: Settings, frame: dict[str, Any]) -> str:
-    """The station's tensor and parameters, and the rank with what torch says to the mistake."""
+    """The station's tensor and parameters, and the rank with torch's answer to the mistake."""
     station, rung = frame["stations"][frame["now"]], frame["rungs"][settings.rank]
     wrong, said = frame["answers"]["wrong"]
     return (

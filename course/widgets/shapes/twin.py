@@ -1,4 +1,4 @@
-"""Ranks and stations as a picture: dimensions as boxes, bytes of outputs and parameters."""
+"""Ranks and stations as a figure: dimensions as boxes, bytes of outputs and parameters."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ export const named = (shape, names) => `[${shape.map((size, i) => `${names[i]} $
 
 export default mount((ui) => {
   const numbers = ui.readouts();
-  const path = ui.plot("One batch through the classifier: what each station takes", { height: 270, wide: true });
+  const path = ui.plot("One batch through the classifier: the memory of each station", { height: 270, wide: true });
   const ladder = ui.plot("Six ranks: dimension by dimension", { height: 290 });
-  const answers = ui.table("What torch says to this rank");
+  const answers = ui.table("torch's answers for this rank");
   const table = ui.table("Station by station", { wide: true });
   return (frame, settings) => {
     const { stations, rungs, now } = frame;
@@ -64,7 +64,7 @@ export default mount((ui) => {
     answers({ rows: [
       ["rank", `${settings.rank}: ${rung.what}`], ["shape", named(rung.shape, rung.names)],
       [frame.answers.right[0], frame.answers.right[1]],
-      ["usual mistake", frame.answers.mistake], frame.answers.wrong,
+      ["common mistake", frame.answers.mistake], frame.answers.wrong,
     ] });
     table({
       head: ["station", "shape after", "parameters", "bytes", "weight and bias"],

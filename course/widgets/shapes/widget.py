@@ -15,14 +15,14 @@ from course.widgets.shapes.twin import draw
     order=14,
 )
 class ShapesAndRanks(CourseWidget):
-    """Follow a batch through a classifier, and see what each rank means and how it is mistaken."""
+    """Follow a batch through a classifier, and see what each rank means and what goes wrong."""
 
     settings_type = Settings
     frame_of, twin, says = staticmethod(frame), staticmethod(draw), staticmethod(says)
     tries = (
-        "Play. Change the batch size, then the width. Move the rank from 5 to 0; there, set the "
-        "batch size to 1.",
-        "The batch size changes tensors and no parameter; the width changes both. Each usual "
-        "mistake raises, but a batch of one hides a loss that was not averaged.",
+        "Press Play. Change the batch size, then the width. Move the rank from 5 to 0; there, set "
+        "the batch size to 1.",
+        "The batch size changes tensors but no parameters; the width changes both. Every common "
+        "mistake raises an error, but a batch of one hides a loss that was not averaged.",
     )
     player = "at"

@@ -1,1 +1,1 @@
-"""S07, S10: a small network learns three spiral arms while you turn every knob."""
+"""S07, S10: a small network learns three spiral arms while you change its settings."""

@@ -1,8 +1,8 @@
-"""The training simulator: a small network on spirals, and next to it the same with one change.
+"""The training simulator: a small network on spirals, and next to it a copy with one change.
 
 Both see the same batches. The healthy update is the engine's `train_step`; the bugs that break the
 order of its operations are written out. Nothing here draws from torch's global generator, so a cell
-that runs at the same time keeps its numbers.
+that runs at the same time is not affected.
 
 Source: Training-loop chapter, c6; annotated-loop essay, lead animation; ledger S07, S10, X39-X43,
 F72-F76.
@@ -29,15 +29,15 @@ HIDDEN = 64
 EVERY = 10
 """Updates between two evaluations."""
 EPOCHS = 20
-"""Length of the cosine schedule; a run stops for good some way after it."""
+"""Length of the cosine schedule; a run ends some time after it."""
 CELLS = 36
-"""The boundary's picture has so many cells a side."""
+"""Cells per side of the decision-boundary picture."""
 LEVELS = 8
-"""Steps of confidence that a cell can show."""
+"""Levels of confidence that a cell can show."""
 REACH = 1.15
-"""The picture shows both axes from minus to plus this."""
+"""Both axes of the picture range from minus to plus this."""
 CURVE = 80
-"""Points of a curve that a page gets."""
+"""Points of a curve that are sent to a page."""
 MOST_KEPT = 40_000_000
 """Bytes of kept graphs at which a run stops."""
 
@@ -47,7 +47,7 @@ BUGS = {
     "late clear": "zero_grad() between backward() and step()",
     "softmax twice": "softmax before the cross-entropy",
     "graph": "evaluation without no_grad()",
-    "graph kept": "the same, and the losses are kept",
+    "graph kept": "the same, with the losses kept",
 }
 
 OTHERS: dict[str, dict[str, Any]] = {
@@ -60,7 +60,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "graph kept": {"bug": "graph kept"},
     "cosine": {"schedule": "cosine"},
 }
-"""The second network: as the first, but for this."""
+"""The second network: like the first, except for this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,14 +106,14 @@ class Settings(Checked):
 
 
 class Learner:
-    """One network with its optimizer, its bug, and what was measured on the way."""
+    """One network with its optimizer, its bug, and its measurements."""
 
     def __init__(self, settings: Settings, updates_per_epoch: int) -> None:
         self.settings = settings
         self.model = network(settings.seed)
         twice = settings.bug == "softmax twice"
         self.trained = nn.Sequential(self.model, nn.Softmax(1)) if twice else self.model
-        """What the loss sees."""
+        """The outputs as the loss receives them."""
         self.optimizer = make_optimizer(settings.optimizer, self.model, settings.lr)
         self.total = EPOCHS * updates_per_epoch
         self.updates = 0
@@ -127,7 +127,7 @@ class Learner:
         self.stopped = ""
 
     def set_lr(self, lr: float) -> None:
-        """A new rate; a schedule goes on from it."""
+        """Set a new rate, from which a schedule continues."""
         self.settings = self.settings.changed(lr=lr)
 
     @property
@@ -139,7 +139,7 @@ class Learner:
         return self.settings.lr * 0.5 * (1 + math.cos(math.pi * done))
 
     def step(self, inputs: Tensor, targets: Tensor) -> None:
-        """One update, with the bug where there is one."""
+        """One update, with the bug if there is one."""
         if self.stopped:
             return
         for group in self.optimizer.param_groups:
@@ -161,7 +161,7 @@ class Learner:
             report = train_step(self.trained, [(inputs, targets)], CRITERION, self.optimizer)
             return report.loss, report.grad_norm
         loss = CRITERION(self.model(inputs), targets)
-        loss.backward()  # adds to what is there: nobody cleared it
+        loss.backward()  # adds to what is there, since it was not cleared
         norm = grad_norm(self.model.parameters()).item()
         if bug == "late clear":
             self.optimizer.zero_grad()
@@ -169,7 +169,7 @@ class Learner:
         return loss.item(), norm
 
     def evaluate(self, inputs: Tensor, targets: Tensor) -> None:
-        """Accuracy and loss on the validation part, and the bytes that are alive after it."""
+        """Accuracy and loss on the validation part, and the bytes alive afterwards."""
         with_graph = self.settings.bug in ("graph", "graph kept")
         result: list[Tensor] = []
 
@@ -195,7 +195,7 @@ class Learner:
         self.evaluated.append((self.updates, accuracy, loss.item(), live))
 
     def live_bytes(self) -> int:
-        """Bytes of weights, gradients, optimizer state and graphs that something still holds."""
+        """Bytes of weights, gradients, optimizer state and graphs that are still referenced."""
         parameters = list(self.model.parameters())
         tensors = [*parameters, *(p.grad for p in parameters if p.grad is not None)]
         for state in self.optimizer.state.values():
@@ -204,13 +204,13 @@ class Learner:
 
     @torch.no_grad()
     def boundary(self, points: Tensor) -> str:
-        """Class and confidence of each cell, a byte each."""
+        """Class and confidence of each cell, one byte each."""
         confidence, classes = self.model(points).nan_to_num().softmax(1).max(1)
         level = ((confidence - 1 / 3) * 1.5 * (LEVELS - 1)).round().clamp(0, LEVELS - 1)
         return as_bytes((classes * LEVELS + level).to(torch.uint8))
 
     def frame(self, points: Tensor) -> dict[str, Any]:
-        """What the page draws of it."""
+        """The data that the page draws."""
         loss_at, losses = thinned(self.losses, CURVE)
         norm_at, norms = thinned(self.norms, CURVE)
         reached = [at for at, accuracy, _, _ in self.evaluated if accuracy >= 0.9]
@@ -266,11 +266,11 @@ class SimulatedRun:
 
     @property
     def steps_per_frame(self) -> int | None:
-        """As the speed says."""
+        """Steps per frame, from the speed setting."""
         return self.settings.speed or None
 
     def change(self, settings: Settings) -> None:
-        """Another rate or speed."""
+        """Change the rate or the speed."""
         if settings.lr != self.settings.lr:
             for learner, one in zip(self.learners, both(settings), strict=True):
                 learner.set_lr(one.lr)
@@ -287,10 +287,10 @@ class SimulatedRun:
         self.updates += 1
         if self.updates % EVERY == 0 or not self.rows:
             self._evaluate()
-        self.stopped = self.learners[0].stopped  # where only the second has stopped, it goes on
+        self.stopped = self.learners[0].stopped  # if only the second has stopped, the run continues
 
     def epoch(self) -> Iterator[None]:
-        """Up to the end of the epoch."""
+        """Train to the end of the epoch."""
         self.step()
         while self.rows and not self.stopped:
             yield
@@ -312,14 +312,14 @@ class SimulatedRun:
 
 
 def both(settings: Settings) -> list[Settings]:
-    """Settings of the first learner, and of the second where there is one."""
+    """Settings of the first learner, and of the second if there is one."""
     changes = OTHERS[settings.other]
     first = settings.changed(other="nothing")
     return [first, first.changed(**changes)] if changes else [first]
 
 
 def network(seed: int) -> nn.Sequential:
-    """2-64-64-3 with ReLU, as torch would initialise it, from a generator of its own."""
+    """2-64-64-3 with ReLU, as torch would initialise it, from its own generator."""
     generator = torch.Generator().manual_seed(seed)
     sizes, layers = (2, HIDDEN, HIDDEN, 3), []
     for fan_in, fan_out in pairwise(sizes):
@@ -346,7 +346,7 @@ def named(settings: Settings) -> str:
 
 
 def says(settings: Settings, frame: dict[str, Any]) -> str:
-    """Where both stand, in a sentence."""
+    """The state of both, in a sentence."""
     stand = "; ".join(
         f"{one['name']}: validation accuracy {float(one['accuracy']):.0%}"
         for one in frame["learners"]

@@ -1,4 +1,4 @@
-"""The simulator as a picture: regions of the first network, and the losses."""
+"""The simulator as a figure: decision regions of the first network, and the losses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLOURS, MARKERS = (BLUE, RED, GREEN), ("o", "s", "^")
 
 
 def draw(settings: Settings, frame: dict[str, Any]) -> Figure:
-    """Decision regions with the points, and loss over updates of one or both networks."""
+    """Decision regions with the points, and the loss of one or both networks over updates."""
     import numpy as np
     from matplotlib.colors import to_rgb
 

@@ -6,20 +6,20 @@ const CLASSES = ["blue", "red", "green"], MARKERS = ["o", "s", "^"];
 const NOTES = {
   nothing: ["", ""],
   "adam 1": ["The chapter: Adam at rate 1 gives NaN at once.",
-    "Measured: it stays finite in every run, since an Adam step is about as long as the rate whatever the gradient. " +
-    "The loss jumps into the hundreds, then rests near ln 3 = 1.099: the network says “any class”."],
+    "Measured: it stays finite in every run, since an Adam step is about as long as the rate, whatever the gradient. " +
+    "The loss jumps into the hundreds, then stays near ln 3 = 1.099: the network predicts all classes equally."],
   sgd: ["The chapter: at rate 0.01 Adam needs 3 to 5 times fewer updates than SGD.",
-    "Measured: Adam reaches 90 % after about 100 updates, plain SGD not within 1,000. Equal rates are no fair race."],
+    "Measured: Adam reaches 90 % after about 100 updates, plain SGD not within 1,000. Equal rates are not a fair race."],
   "sgd 0.3": ["The chapter: Adam needs 3 to 5 times fewer updates than SGD.",
-    "Measured: with a rate of its own SGD comes much closer. The best rate belongs to the optimizer."],
+    "Measured: with its own rate, SGD comes much closer. Each optimizer has its own best rate."],
   uncleared: ["The chapter: without zero_grad() the norm grows, the loss oscillates, then explodes.",
     "Measured: the norm grows tens of times by update 100 and the loss dips, then stalls. It rarely becomes NaN: the bug is silent."],
   graph: ["The chapter: without no_grad() memory climbs at every evaluation.",
     "Measured: it does not. Each evaluation builds a graph and frees it, so only the peak is higher."],
   "graph kept": ["The chapter: without no_grad() memory climbs at every evaluation.",
-    "Measured: it climbs where the losses are kept, each with its graph. Keep loss.item() and it is flat."],
+    "Measured: it climbs if the losses are kept, each with its graph. Keep loss.item() instead, and it stays flat."],
   cosine: ["The chapter: cosine ends at a lower loss than a constant rate.",
-    "Measured at Adam 0.01: it rarely does. Cosine buys stability where the rate is too high; try 0.1."],
+    "Measured at Adam 0.01: it rarely does. Cosine helps stability if the rate is too high; try 0.1."],
 };
 
 // The byte of a cell: its class and how sure the network is, from 0 to 1.
@@ -57,8 +57,8 @@ function drawCurves(g, learners, { at, of, yLabel, log = true, floor = 0 }) {
 
 export default mount((ui) => {
   const note = ui.text("", { wide: true });
-  const numbers = ui.table("Where it stands", { wide: true });
-  const maps = [ui.plot("What the network says", { height: 330 }), ui.plot("The second network", { height: 330 })];
+  const numbers = ui.table("Current state", { wide: true });
+  const maps = [ui.plot("Predictions of the network", { height: 330 }), ui.plot("The second network", { height: 330 })];
   const loss = ui.plot("Loss of the batch", { height: 230 });
   const norm = ui.plot("Gradient norm", { height: 230 });
   const accuracy = ui.plot("Validation accuracy", { height: 230 });
@@ -81,7 +81,7 @@ export default mount((ui) => {
     loss.draw((g) => drawCurves(g, learners, { at: "loss_at", of: "losses", yLabel: "cross-entropy" }));
     norm.draw((g) => drawCurves(g, learners, { at: "norm_at", of: "norms", yLabel: "joint L2 norm" }));
     accuracy.draw((g) => {
-      drawCurves(g, learners, { at: "seen_at", of: "accuracies", yLabel: "share right", log: false });
+      drawCurves(g, learners, { at: "seen_at", of: "accuracies", yLabel: "accuracy", log: false });
       g.a.y = [0, 1.02];
       g.rule({ y: 0.9, color: "grey", name: "90 %" });
     });

@@ -23,9 +23,10 @@ class TrainingSimulator(LiveWidget):
     settings_type, run_type = Settings, SimulatedRun
     twin, says = staticmethod(draw), staticmethod(says)
     tries = (
-        "Play. Then choose an experiment under “compare with”, guess what will happen, and play.",
-        "The boundary sharpens while the loss falls. Of the chapter's five predictions two hold in "
-        "direction, three fail: the note under the controls says what was measured.",
+        "Press Play. Then choose an experiment under “compare with”, guess what will happen, and "
+        "play it.",
+        "The boundary sharpens while the loss falls. Of the chapter's five predictions, two hold "
+        "in direction and three fail: the note under the controls says what was measured.",
     )
     slow = ("points",)
     ahead = 200
