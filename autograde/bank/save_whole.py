@@ -343,6 +343,11 @@ def swallowed(state, path):
         save(state, path)
 
 
+def all_swallowed(state, path):
+    with suppress(Exception):
+        save(state, path)
+
+
 def old_removed_on_failure(state, path):
     try:
         save(state, path)
@@ -491,6 +496,7 @@ EXERCISE = Exercise(
         Wrong("swallowed", swallowed,
               "The disk was full, but save() returned as if all was well. Clean up, but let the "
               "exception reach the caller.", sure=True),
+        Wrong("swallowed", all_swallowed, sure=True),
         Wrong("old-removed", old_removed_on_failure,
               "After a failed write, the old checkpoint is gone too. It is all that is left, so do "
               "not touch it.", sure=True),
