@@ -475,8 +475,12 @@ def test_each_fact_of_a_text_is_checked_by_itself():
         assert points("03b.postmortem", {**right, "accuracy": accuracy}) == 1
     for fault, rungs in {"rate": (1, 5), "sorted": (2, 3), "frozen": (1, True), "no": (3,)}.items():
         for rung in rungs:
-            facts = {**right, "fault": fault, "rung": rung}
+            facts = {**right, "fault": fault, "rung": rung, "accuracy": [0.45, 0.9]}
             assert points("03b.postmortem", facts) == (1.5 if fault in RUNGS else 1)
+    for fault, accuracy in (("frozen", [0.1, 0.98]), ("frozen", [0, 1.0]), ("rate", [0.6, 0.98])):
+        assert points("03b.postmortem", {**right, "fault": fault, "accuracy": accuracy}) == 1
+    for accuracy in ([0.43, 0.67], [0.97, 0.98]):  # measured: SGD at 0.005, AdamW at 3e-3
+        assert points("03b.postmortem", {**right, "fault": "frozen", "accuracy": accuracy}) == 2
     assert "3 more for the text" in check("03b.postmortem", right).message
 
 
