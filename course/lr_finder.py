@@ -542,9 +542,8 @@ def _decade(curve: LRCurve) -> Suggestion:
     return Suggestion(
         curve.lrs[lowest] / DECADE * curve.peak, "decade",
         f"a tenth of {curve.lrs[lowest]:.1e}, where the smoothed loss is lowest "
-        f"({smoothed[lowest]:.3g})" + (f"; multiplied by {curve.peak:g} for a "
-                                       "peak." if curve.peak > 1
-                                       else "."),
+        f"({smoothed[lowest]:.3g})"
+        + (f"; multiplied by {curve.peak:g} for a peak." if curve.peak > 1 else "."),
     )  # fmt: skip
 
 
@@ -595,8 +594,8 @@ def _halfway(curve: LRCurve) -> Suggestion:
     return Suggestion(
         curve.lrs[at] * curve.peak, "halfway",
         f"{DOWN:.0%} of the fall from {first:.3g} to {smoothed[lowest]:.3g} is done at "
-        f"{curve.lrs[at]:.1e}" + (f"; multiplied by {curve.peak:g} for a "
-                                  "peak." if curve.peak > 1 else "."),
+        f"{curve.lrs[at]:.1e}"
+        + (f"; multiplied by {curve.peak:g} for a peak." if curve.peak > 1 else "."),
     )  # fmt: skip
 
 

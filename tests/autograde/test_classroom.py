@@ -245,8 +245,8 @@ BAD = {
         None,
     ),
     "renamed": (lambda path: path.rename(path.with_name("my.ipynb")), "found my.ipynb", None),
-    "twice": (duplicated_grade_id, "cell 'clip' is there 2 times", 40),
-    "twins": (duplicated_cell_id, "cell 'clip-check' is there 2 times", 40),
+    "twice": (duplicated_grade_id, "cell 'clip' occurs 2 times", 40),
+    "twins": (duplicated_cell_id, "cell 'clip-check' occurs 2 times", 40),
 }
 
 

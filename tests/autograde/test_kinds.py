@@ -320,7 +320,7 @@ def test_a_number_that_is_left_out_is_not_called_a_slip():
 def test_where_the_lines_say_all_no_general_advice_follows():
     right = bank.load("03f.seeds").right_value("ada")
     fraction = check("03f.seeds", right | {"pairs": right["pairs"] + 0.27}).message
-    assert "is not a whole number" in fraction and "None of the slips" not in fraction
+    assert "is not a whole number" in fraction and "No known mistake" not in fraction
     facts = bank.load("03f.study").right_value("ada")
     told = check("03f.study", facts | {"verdict": "worse"}).message
     assert "does not match 'worse'" in told and "→" not in told
