@@ -200,7 +200,7 @@ def test_a_layer_frozen_in_eval_mode_is_swept_so_as_the_trainer_trains_it(frozen
 def test_a_generator_is_refused_before_a_batch_is_drawn_from_it():
     batches = (batch for batch in loader_of())
     model = model_of()
-    with pytest.raises(LRFinderError, match="generator, used up"):
+    with pytest.raises(LRFinderError, match="generator, which can be read only once"):
         lr_find(model, nn.CrossEntropyLoss(), torch.optim.Adam(model.parameters()), batches)
     assert len(list(batches)) == len(loader_of())
 
@@ -412,7 +412,7 @@ def test_arguments_out_of_range_are_refused(options, message):
 
 
 @pytest.mark.parametrize(
-    "loader,message", [([], "gave no batch"), (iter([(torch.randn(4, 64),
+    "loader,message", [([], "yields no batch"), (iter([(torch.randn(4, 64),
      torch.zeros(4).long())] * 3), "can be read only once")],
 )  # fmt: skip
 def test_a_loader_that_cannot_be_read_is_named(loader, message):

@@ -32,12 +32,12 @@ def sending(body: str) -> tuple[str, str]:
 
 CHANNEL = {
     "negative-length": attack("a length below zero", *sending("send(b'', -5)"), says="at most"),
-    "empty-message": attack("a message of no bytes", *sending("send(b'')"), says="no reply"),
-    "not-json": attack("bytes that are no text", *sending("send(bytes(range(256)))"), says="no reply"),
+    "empty-message": attack("a message of no bytes", *sending("send(b'')"), says="is not a reply"),
+    "not-json": attack("bytes that are no text", *sending("send(bytes(range(256)))"), says="is not a reply"),
     "nested-reply": attack("a reply a million deep", *sending(
         "send(b'{\"id\":1,\"answer\":' + b'[' * 10**6 + b']' * 10**6 + b'}')"), says="values in one reply"),
     "number-of-digits": attack("a number of a million digits as the reply's", *sending(
-        "send(b'{\"id\":' + b'9' * 10**6 + b'}')"), says="no reply"),
+        "send(b'{\"id\":' + b'9' * 10**6 + b'}')"), says="is not a reply"),
     "reply-is-a-list": attack("a reply that is a list", *sending("send(b'[1, 2]')"), says="out of turn"),
     "reply-for-the-next": attack("replies for the next cases", *sending(
         "for i in range(1, 9): reply(number() + i, packed('{}'))"), says="out of turn"),

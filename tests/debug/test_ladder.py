@@ -313,7 +313,7 @@ def test_rungs_draw_what_they_saw():
     wrong = (answers != DIGITS.val_targets).nonzero().flatten().tolist()
     assert len(wrong) == report[7].evidence["mistakes"]
     for title in shown:  # the model's own mistakes
-        row, true, said = map(int, re.match(r"#(\d+): true (\d+)\nsaid (\d+)", title).groups())
+        row, true, said = map(int, re.match(r"#(\d+): true (\d+)\npredicted (\d+)", title).groups())
         assert row in wrong and true == DIGITS.val_targets[row] and said == answers[row]
     assert report._repr_html_().count("data:image/png") == 4
 
