@@ -47,8 +47,8 @@ def record(folder, val_loss: float):
     [
         ("", "a directory. Name a file in it"),
         ("missing/curves.png", "mkdir -p"),
-        ("curves", "figures are written as"),
-        ("curves.docx", "figures are written as"),
+        ("curves", "figures can be written as"),
+        ("curves.docx", "figures can be written as"),
     ],
 )
 def test_a_figure_goes_to_the_file_asked_for_or_nowhere(run_course, tmp_path, name, says):
