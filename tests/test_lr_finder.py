@@ -200,7 +200,7 @@ def test_a_layer_frozen_in_eval_mode_is_swept_so_as_the_trainer_trains_it(frozen
 def test_a_generator_is_refused_before_a_batch_is_drawn_from_it():
     batches = (batch for batch in loader_of())
     model = model_of()
-    with pytest.raises(LRFinderError, match="generator, used up"):
+    with pytest.raises(LRFinderError, match="generator, which can be read only once"):
         lr_find(model, nn.CrossEntropyLoss(), torch.optim.Adam(model.parameters()), batches)
     assert len(list(batches)) == len(loader_of())
 
@@ -313,7 +313,7 @@ def test_one_cycle_is_told_a_peak():
     torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-2, total_steps=100)
     curve = lr_find(model, nn.CrossEntropyLoss(), optimizer, loader)
     assert curve.peak == 1.9 and "one-cycle" in curve.notes[0]
-    assert "as a peak" in curve.suggestion.reason
+    assert "for a peak" in curve.suggestion.reason
 
 
 def two_rates():
@@ -412,8 +412,8 @@ def test_arguments_out_of_range_are_refused(options, message):
 
 
 @pytest.mark.parametrize(
-    "loader,message", [([], "gave no batch"), (iter([(torch.randn(4, 64),
-     torch.zeros(4).long())] * 3), "used up while it is read")],
+    "loader,message", [([], "yields no batch"), (iter([(torch.randn(4, 64),
+     torch.zeros(4).long())] * 3), "which can be read only once")],
 )  # fmt: skip
 def test_a_loader_that_cannot_be_read_is_named(loader, message):
     model = model_of()
@@ -519,14 +519,14 @@ def test_the_lowest_rate_that_trains_as_well_as_any_is_taken(losses, chosen):
 
 def test_where_every_trial_was_lost_nothing_is_suggested():
     curve = curve_of(FALL, rule="trials", trials=((1e-2, math.inf), (1e-1, math.inf)))
-    assert curve.suggestion.lr is None and "every trial was lost" in curve.suggestion.reason
+    assert curve.suggestion.lr is None and "every trial diverged" in curve.suggestion.reason
     assert json.loads(json.dumps(curve.to_json(), allow_nan=False))["trials"] == [
         [1e-2, None], [1e-1, None],
     ]  # fmt: skip
 
 
 def test_the_rule_trials_needs_trials():
-    with pytest.raises(ValueError, match="no rate was tried out"):
+    with pytest.raises(ValueError, match="no rates were tried out"):
         curve_of(FALL).suggest("trials")
 
 
