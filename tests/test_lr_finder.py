@@ -413,7 +413,7 @@ def test_arguments_out_of_range_are_refused(options, message):
 
 @pytest.mark.parametrize(
     "loader,message", [([], "yields no batch"), (iter([(torch.randn(4, 64),
-     torch.zeros(4).long())] * 3), "can be read only once")],
+     torch.zeros(4).long())] * 3), "which can be read only once")],
 )  # fmt: skip
 def test_a_loader_that_cannot_be_read_is_named(loader, message):
     model = model_of()

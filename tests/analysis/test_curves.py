@@ -133,7 +133,7 @@ def test_a_run_directory_is_read_like_its_history(tmp_path):
     history = run(lr=0.03, epochs=6, run_dir=tmp_path / "run")
     reading = read_curves(tmp_path / "run")
     assert reading.to_json() == read_curves(history).to_json()
-    with pytest.raises(EngineError, match="no run directory"):
+    with pytest.raises(EngineError, match="so it is not a run directory"):
         read_curves(tmp_path)
 
 

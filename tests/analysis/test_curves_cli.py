@@ -68,7 +68,9 @@ def test_the_plot_is_drawn_into_a_file(run_dir, tmp_path):
     assert f"plot: {file}" in course_curves(run_dir, "--plot", file).output
     assert file.read_bytes().startswith(b"\x89PNG")
     assert refusal(run_dir, "--plot", tmp_path / "curves.doc").endswith("such as curves.png.")
-    assert "Make it first: mkdir -p" in refusal(run_dir, "--plot", tmp_path / "none" / "curves.png")
+    assert "Create it first: mkdir -p" in refusal(
+        run_dir, "--plot", tmp_path / "none" / "curves.png"
+    )
 
 
 def test_a_run_without_validation_is_undecided_and_says_why(tmp_path):

@@ -218,7 +218,7 @@ def test_untagged_mistakes_come_last_and_no_mistake_is_no_fault():
     model, inputs = nn.Identity(), torch.eye(2)
     none = collect_errors(model, [(inputs, torch.tensor([0, 1]))])
     assert none.accuracy == 1.0 and not none.table().rows
-    assert "0 mistakes" in str(none) and none.plot().texts[0].get_text() == "no mistake"
+    assert "0 mistakes" in str(none) and none.plot().texts[0].get_text() == "no mistakes"
 
 
 def test_tables_go_to_csv_json_and_html_escaped(digits):
