@@ -21,7 +21,9 @@ def test_nothing_stands_beside_the_page(page, html, width):
     page.set_content(html)
     page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.get_by_text("networks and types whose .grad is not FP32: 0 of 4").is_visible()
+    assert page.get_by_text(
+        "combinations of network and dtype whose .grad is not FP32: 0 of 4"
+    ).is_visible()
 
 
 @pytest.mark.slow

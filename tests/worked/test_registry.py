@@ -204,12 +204,12 @@ def test_an_id_of_another_kind_is_told_where_to_go(id, says):
 @pytest.mark.parametrize(
     "words, says",
     [
-        ("worked --json --markdown", "--json and --markdown: one at a time"),
-        ("worked N20 --list", "--list shows all of them, and N20 is one"),
-        ("worked N20 --markdown", "--markdown shows all of them, and N20 is one"),
+        ("worked --json --markdown", "--json and --markdown: use one at a time"),
+        ("worked N20 --list", "--list shows all of them, but N20 is only one"),
+        ("worked N20 --markdown", "--markdown shows all of them, but N20 is only one"),
         ("worked --seed -1", "seed = -1: expected a whole number"),
-        ("claims F26 --markdown", "--markdown shows all of them, and F26 is one"),
-        ("claims --list --markdown", "--list and --markdown: one at a time"),
+        ("claims F26 --markdown", "--markdown shows all of them, but F26 is only one"),
+        ("claims --list --markdown", "--list and --markdown: use one at a time"),
         ("claims F26 --html /", "--html /: a directory"),
     ],
 )
