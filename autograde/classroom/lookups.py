@@ -84,7 +84,7 @@ def _rows(folder: Path, question: str, **values: str) -> list[tuple[Any, ...]]:
 
 
 def _sqlite_file(folder: Path) -> Path | None:
-    """The gradebook's file; None where it is no file that is there."""
+    """The gradebook's file; None if there is no such file."""
     url = str(nbgrader_config(folder).CourseDirectory.get("db_url", ""))
     file = Path(url.removeprefix("sqlite:///")) if url else folder / "gradebook.db"
     return file if file.is_absolute() and file.is_file() else None

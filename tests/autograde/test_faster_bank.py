@@ -47,7 +47,11 @@ def facts(**change):
     [
         ("setup", {"model": "mlp", "loss": "ce", "optimizer": "Adam"}, "keys model, loss"),
         ("setup", {"model": "mlp", "loss": " ", "optimizer": "Adam", "device": "cpu"}, "loss is"),
-        ("setup", {"model": "m", "loss": "l", "optimizer": "o", "device": "a GPU"}, "'a GPU'"),
+        (
+            "setup",
+            {"model": "m", "loss": "cross-entropy", "optimizer": "Adam", "device": "a GPU"},
+            "'a GPU'",
+        ),
         ("probes", {"one batch": 0.01, "baseline": 0.1}, "2 named probes"),
         ("probes", {"a": 1.0, "A ": 2.0, "b": 3.0}, "2 named probes"),
         ("probes", {"a": "passed", "b": 1.0, "c": 2.0}, "no finite number"),
