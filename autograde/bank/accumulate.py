@@ -188,14 +188,18 @@ def graphs_retained(model, micro_batches, criterion, optimizer):
 
 def graphs_retained_and_dropped(model, micro_batches, criterion, optimizer):
     """Each graph is retained for nothing, and goes when its loss does."""
-    share, total = _share(micro_batches), 0.0
+    share = _share(micro_batches)
+
+    def learn(batch):
+        outputs = model(batch[0])
+        part = criterion(outputs, batch[1]).mul(share(batch[1]))
+        torch.autograd.backward(part, retain_graph=True)
+        return float(part)
+
     optimizer.zero_grad()
-    for inputs, targets in micro_batches:
-        loss = criterion(model(inputs), targets) * share(targets)
-        loss.backward(retain_graph=True)
-        total += loss.item()
+    values = [learn(batch) for batch in micro_batches]
     optimizer.step()
-    return total
+    return sum(values)
 
 
 def eval_mode(model, micro_batches, criterion, optimizer):

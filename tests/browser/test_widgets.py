@@ -297,7 +297,9 @@ def test_an_exported_page_works_from_a_file_and_asks_for_nothing(exported):
     page.wait_for_timeout(300)
     assert widget.inner_text() != before
     if widget.locator("[data-do=play]").count():
+        text = widget.inner_text()
         widget.locator("[data-do=reset]").click()
+        _wait_for_change(widget, text)  # at the slider's second value until it is drawn again
         text = widget.inner_text()
         widget.locator("[data-do=step]").click()
         _wait_for_change(widget, text)

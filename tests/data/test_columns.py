@@ -237,7 +237,7 @@ def test_times_that_are_nan_are_not_passed_over_in_silence():
     "times,reason",
     [
         (["noon", "midnight"], "text but not ISO dates, e.g. 'noon'"),
-        ([1j, 2j], "complex numbers, which cannot be ordered"),
+        ([1j, 2j], "complex numbers, which have no order"),
         ([dt.datetime(2020, 1, 1), dt.datetime(2020, 1, 1, tzinfo=dt.UTC)], "a time zone and some"),
         ([[1, 2], [3, 4]], r"times are \[2, 2\]"),
     ],

@@ -157,7 +157,7 @@ def test_the_message_says_what_was_seen_what_it_means_and_the_fix():
     x, y = digits()
     report = diagnose(setup_of(x, y, shuffle_train=True))
     finding = report.alarms[0]
-    assert "nearest neighbour" in finding.message and "shuffled" in finding.message
+    assert "nearest-neighbour" in finding.message and "shuffled" in finding.message
     assert finding.evidence["deviations_validation"] > answers.LEARNED
     assert finding.evidence["neighbour_agrees"] == pytest.approx(0.1, abs=0.06)
     assert "order" in finding.fix

@@ -155,4 +155,4 @@ def test_padding_by_the_sign_of_the_end_begins_behind_the_first(counts_padding):
 
     report = diagnose(setup(model, ended(1, 1), loss_of=loss_of))
     told = [a.id for a in report.alarms]
-    assert told == (["padding-not-masked"] if counts_padding else []), str(report)
+    assert told == (["padding-in-the-loss"] if counts_padding else []), str(report)
