@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -90,11 +91,26 @@ def difference_in_words(difference: Difference, exercise: Exercise, clues: bool 
     from autograde.clues import clue  # torch: only where something differs
 
     what = exercise.says.get(difference.field, difference.field)
-    at = f" {difference.where}" if difference.where else ""
     seen = clue(*difference.values) if clues and difference.values else ""
-    return (
-        f"{what}{at} should be {difference.expected}, but yours is {difference.got}. {seen}"
-    ).strip()
+    return f"{_expected_in_words(what, difference)} {seen}".strip()
+
+
+PLACES = re.compile(r"^(?:in (.*),|(.*)) (?:at|entry)$")
+"""What leads to a place, as in `in the inputs, entry [0, 1]` or `the targets at [3]`."""
+
+
+def _expected_in_words(what: str, difference: Difference) -> str:
+    """One sentence; a field that is wrong as a whole has no place that `at` could lead to."""
+    expected, got = difference.expected, difference.got
+    if difference.where:
+        what = f"{what} {difference.where}"
+    elif place := PLACES.match(what):
+        what = place[1] or place[2]
+    elif what.endswith(" of") and all(isinstance(v, dict) for v in difference.values or [None]):
+        return f"{what[:-3]} should be given for {expected}, but yours is given for {got}."
+    if expected.startswith("shape ") and got.startswith("shape "):
+        return f"{what} should have {expected}, but yours has {got}."
+    return f"{what} should be {expected}, but yours is {got}."
 
 
 def wrong_in_words(exercise: Exercise, part: Part, case: Any, got: Any) -> list[str]:

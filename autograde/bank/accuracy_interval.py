@@ -25,7 +25,8 @@ EXERCISE = Number(
         "h²."),
     question="A model is wrong on {w} of {n} validation examples, and z is 1.96. First, give the "
     "ends of Wilson's 95 % interval for its accuracy, as shares. Then: at the observed accuracy p, "
-    "how many examples n make z·√(p(1 − p) / n) as small as {h} points (hundredths)?",
+    "how many examples n, rounded or not, make z·√(p(1 − p) / n) as small as {h} points "
+    "(hundredths)?",
     inputs={"n": (40, 90), "w": (3, 6), "h": [1.0, 1.5, 2.0]}, within=0.004,
     answer=lambda n, w, h: ends(n, w) | needed(n, w, h),
     parts=(Part("low", "the lower end", points=1), Part("high", "the upper end", points=1),

@@ -24,7 +24,7 @@ EXERCISE = Choice(
                "nothing about which images are misread."),
         Option("rate", "Search for a better learning rate.",
                "The model has climbed the ladder, so a rate that trains has been found. A search "
-               "may gain a point, but it does not say where the other 17 are."),
+               "may gain a point, but it does not say where the other 17 points are."),
     ),
     reason=Reason(
         points=2, ask="Name two causes that the mistakes may reveal and, for each, the action that "

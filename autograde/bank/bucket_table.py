@@ -261,6 +261,11 @@ def _of_all_mistakes(sample, num_mistakes, num_examples):
         count * num_mistakes / n, num_mistakes))  # fmt: skip
 
 
+def _whole_of_all_mistakes(sample, num_mistakes, num_examples):
+    return _table(sample, 100 * num_mistakes / num_examples, lambda count, n: _wilson(
+        round(count * num_mistakes / n), num_mistakes))  # fmt: skip
+
+
 share_of_sample = _scaled(lambda n, mistakes, examples: 100)
 sample_is_all = _scaled(lambda n, mistakes, examples: 100 * n / examples)
 not_in_points = _scaled(lambda n, mistakes, examples: mistakes / examples)
@@ -478,6 +483,7 @@ EXERCISE = Exercise(
         Wrong("of-all-mistakes", _of_all_mistakes,
               "The interval is the one for a sample of num_mistakes mistakes. Here n is the length "
               "of the sample."),
+        Wrong("of-all-mistakes", _whole_of_all_mistakes),
         Wrong("ends-swapped", ends_swapped, "The two ends are swapped."),
         Wrong("rounded", rounded, "Those are rounded to one decimal. Return them unrounded."),
         Wrong("share-for-count", share_for_count),

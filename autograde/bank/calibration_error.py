@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -271,6 +272,27 @@ def between_the_extremes(probabilities, targets, num_bins):
     return total
 
 
+def _from_the_smallest(dtype, *, closed=False):
+    """Bins between the smallest confidence, which is in none of them unless closed, and 1."""
+
+    def wrong(probabilities, targets, num_bins):
+        confidence, predicted = probabilities.double().max(1)
+        surplus, total = confidence - (predicted == targets).double(), 0.0
+        edges = torch.linspace(confidence.min().item(), 1, num_bins + 1, dtype=dtype).tolist()
+        if closed:
+            edges[0] = 0.0
+        for lower, upper in pairwise(edges):
+            total += abs(surplus[(confidence > lower) & (confidence <= upper)].sum().item())
+        return total / len(targets)
+
+    return wrong
+
+
+from_the_smallest = _from_the_smallest(torch.float64)
+from_the_smallest_in_float32 = _from_the_smallest(torch.float32)  # may round it into the first bin
+from_the_smallest_and_with_it = _from_the_smallest(torch.float64, closed=True)
+
+
 def sum_over_examples(probabilities, targets, num_bins):
     return _ece(probabilities, targets, num_bins, weigh=lambda counts: counts)
 
@@ -371,8 +393,8 @@ EXERCISE = Exercise(
     hints=(
         "Each bin needs two numbers: how confident the model is on average, and how often it is "
         "right.",
-        "Which examples does a bin hold, and what share of all examples are they? A bin without "
-        "examples adds nothing.",
+        "Bins are equally wide, from 0 to 1. Which examples does each hold, and what share of all "
+        "examples are they? A bin without examples adds nothing.",
         "confidence, predicted = probabilities.max(dim=1); for each bin: inside = (confidence > "
         "lower) & (confidence <= upper); if any: add inside.float().mean() * |mean confidence − "
         "accuracy|.",
@@ -485,9 +507,12 @@ EXERCISE = Exercise(
         Wrong(
             "between-the-extremes",
             between_the_extremes,
-            "The bins divide the range from the smallest confidence to the largest. Divide the "
-            "range from 0 to 1.",
+            "The bins start at the smallest confidence instead of 0. Divide the range from 0 to 1 "
+            "into bins of equal width.",
         ),
+        Wrong("between-the-extremes", from_the_smallest),
+        Wrong("between-the-extremes", from_the_smallest_in_float32),
+        Wrong("between-the-extremes", from_the_smallest_and_with_it),
         Wrong(
             "sum-over-examples",
             sum_over_examples,

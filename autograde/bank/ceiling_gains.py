@@ -37,10 +37,16 @@ EXERCISE = Number(
         Wrong("other-sign", lambda n, now, d, r, c, dr: {"both": 100 * (d + r - now - dr) / n},
               "That has the wrong sign: it is what both gain together, minus the sum of their "
               "single gains."),
-        Wrong("from-now", lambda n, now, d, r, c, dr: {k: 100 * (dr - now) / n for k in
-                                                       ("second", "both")},
+        Wrong("from-now", lambda n, now, d, r, c, dr: {"second": 100 * (dr - now) / n},
               "That is what both gain together, but the perfect detector alone already reaches "
               "{d}."),
+        Wrong("singles-not-subtracted", lambda n, now, d, r, c, dr: {
+            "both": 100 * (dr - now) / n},
+              "That is what both gain together. Subtract the sum of the two single gains."),
+        Wrong("reader-not-subtracted", lambda n, now, d, r, c, dr: {"both": 100 * (dr - d) / n},
+              "Subtract the reader's single gain too, not just the detector's."),
+        Wrong("detector-not-subtracted", lambda n, now, d, r, c, dr: {"both": 100 * (dr - r) / n},
+              "Subtract the detector's single gain too, not just the reader's."),
         Wrong("other-way-round", lambda n, now, d, r, c, dr: {"second": 100 * (dr - r) / n},
               "That is the other way round: what the detector adds to a perfect reader."),
         Wrong("reader-alone", lambda n, now, d, r, c, dr: {"second": 100 * (r - now) / n},

@@ -251,7 +251,8 @@ EXERCISE = Exercise(
     ),
     signature="prepare(inputs, targets, num_train, num_columns)",
     parts=(
-        Part("scale", "mean and standard deviation, with all columns kept", points=1,
+        Part("scale", "mean and standard deviation; all columns, in the order of their gaps",
+             points=1,
              fields=("scaled_train", "scaled_val")),
         Part("columns", "the chosen columns", points=1, fields=("columns",)),
         Part("repeats", "the targets of both sides, repeats included", points=1,

@@ -157,24 +157,35 @@ def ends_swapped(baseline, variant, level, higher_is_better):
     return said | {"verdict": plain(baseline, variant, level, higher_is_better)["verdict"]}
 
 
-def own_seeds(baseline, variant, level, higher_is_better):
-    from scipy.stats import ttest_ind
+def _as_two_groups(shared, **options):
+    """Ends for two independent groups, of the shared seeds or of all that each has."""
 
-    seeds = [seed for seed in baseline if seed in variant]
-    found = ttest_ind([variant[s] for s in seeds], [baseline[s] for s in seeds])
-    low, high = found.confidence_interval(level)
-    difference = statistics.fmean(_shared(baseline, variant))
-    return _said(difference, float(low), float(high), higher_is_better)
+    def wrong(baseline, variant, level, higher_is_better):
+        from scipy.stats import ttest_ind
+
+        seeds = [seed for seed in baseline if seed in variant]
+        groups = ([variant[s] for s in seeds], [baseline[s] for s in seeds]) if shared else (
+            list(variant.values()), list(baseline.values()))  # fmt: skip
+        low, high = ttest_ind(*groups, **options).confidence_interval(level)
+        difference = statistics.fmean(groups[0]) - statistics.fmean(groups[1])
+        return _said(difference, float(low), float(high), higher_is_better)
+
+    return wrong
 
 
-def welch(baseline, variant, level, higher_is_better):
-    from scipy.stats import ttest_ind
+own_seeds = _as_two_groups(shared=True)
+welch = _as_two_groups(shared=True, equal_var=False)
+means_of_all = _as_two_groups(shared=False)
+welch_of_all = _as_two_groups(shared=False, equal_var=False)
 
-    seeds = [seed for seed in baseline if seed in variant]
-    found = ttest_ind([variant[s] for s in seeds], [baseline[s] for s in seeds], equal_var=False)
-    low, high = found.confidence_interval(level)
-    difference = statistics.fmean(_shared(baseline, variant))
-    return _said(difference, float(low), float(high), higher_is_better)
+
+def errors_of_all(baseline, variant, level, higher_is_better):
+    """Each group has its own standard error, and their degrees of freedom are added."""
+    groups = list(variant.values()), list(baseline.values())
+    center = statistics.fmean(groups[0]) - statistics.fmean(groups[1])
+    freedom = len(groups[0]) + len(groups[1]) - 2
+    half = _quantile(level, freedom) * math.hypot(*map(_error, groups))
+    return _said(center, center - half, center + half, higher_is_better)
 
 
 def _renamed(baseline, variant):
@@ -234,15 +245,6 @@ def turned_where_lower_is_better(baseline, variant, level, higher_is_better):
 
 def higher_always_better(baseline, variant, level, higher_is_better):
     return plain(baseline, variant, level, True)
-
-
-def means_of_all(baseline, variant, level, higher_is_better):
-    from scipy.stats import ttest_ind
-
-    scores = list(variant.values()), list(baseline.values())
-    low, high = ttest_ind(*scores).confidence_interval(level)
-    difference = statistics.fmean(scores[0]) - statistics.fmean(scores[1])
-    return _said(difference, float(low), float(high), higher_is_better)
 
 
 def in_percent(baseline, variant, level, higher_is_better):
@@ -387,6 +389,8 @@ EXERCISE = Exercise(
               "take the differences seed by seed."),
         Wrong("own-seeds", welch),
         Wrong("own-seeds", means_of_all),
+        Wrong("own-seeds", welch_of_all),
+        Wrong("own-seeds", errors_of_all),
         Wrong("ends-swapped", ends_swapped,
               "The lower end is above the upper one: they are swapped. The lower end is the mean "
               "minus t·s/√n.", sure=True),

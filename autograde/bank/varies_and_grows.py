@@ -14,18 +14,19 @@ EXERCISE = Choice(
         "Dropout in train mode makes the numbers vary. Each kept tensor of logits holds its graph.",
     ),
     question="With one checkpoint and one validation set, three passes give 0.951, 0.957 and "
-    "0.948, and memory grows with every batch. The loop is `for inputs, targets in loader: logits "
-    "= model(inputs); kept.append(logits); total += criterion(logits, targets).item() * "
-    "len(targets)`. What is the smallest change that fixes both?",
+    "0.948, and each batch adds far more memory than its logits take. The loop is `for inputs, "
+    "targets in loader: logits = model(inputs); kept.append(logits); total += criterion(logits, "
+    "targets).item() * len(targets)`. What is the smallest change that fixes both?",
     options=(
         Option("mode-and-graph", "`model.eval()` before the loop, and the loop under "
                "`torch.no_grad()`.", right=True),
         Option("mode-alone", "`model.eval()` before the loop.",
                "That stops the score from varying. But each kept tensor of logits still holds its "
-               "graph, in eval mode too, so memory keeps growing."),
+               "graph, in eval mode too, so memory grows as fast as before."),
         Option("graph-alone", "The loop under `torch.no_grad()`.",
-               "That stops the growth. But dropout is still on and draws again in each pass: "
-               "no_grad() does not switch any layer."),
+               "That stops the fast growth: now bare logits are kept, without their graphs. But "
+               "dropout is still on and draws again in each pass: no_grad() does not switch any "
+               "layer."),
         Option("seed", "A seed before each pass, and `del logits` at the end of the loop's body.",
                "A seed makes every pass wrong in the same way: dropout is still on. And `del` "
                "removes only a name; the list still holds the tensor and its graph."),

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from autograde.exercise import AnswerError, Draw, Wrong
+from autograde.exercise import AnswerError, Draw, Part, Wrong
 from autograde.kinds.value import NO_NAME, UNSET, Said, ValueExercise, brief
 from autograde.kit.question import Question
 from autograde.kit.student import plain_name
@@ -100,15 +100,19 @@ class Number(ValueExercise):
         return Question(
             title=f"{self.id} · {self.title}",
             text=self.question.format(**inputs) if inputs else NO_NAME,
-            lines=tuple(self._asked()) if inputs else (),
+            lines=tuple(self._asked(inputs)) if inputs else (),
             answer=f"Answer: `{self.name} = {self._form()}`",
             values=inputs,
         )
 
-    def _asked(self) -> Iterator[tuple[str, str]]:
+    def _with_numbers(self, inputs: dict[str, Any]) -> list[Part]:
+        """The parts; a title may use the inputs in braces."""
+        return [replace(part, title=part.title.format(**inputs)) for part in self.parts]
+
+    def _asked(self, inputs: dict[str, Any]) -> Iterator[tuple[str, str]]:
         example = self.answer(**self.inputs_of("example"))
         values = example if isinstance(example, Mapping) else {self.parts[0].key: example}
-        for part in self.parts:
+        for part in self._with_numbers(inputs):
             unit = f", in {self.units[part.key]}" if part.key in self.units else ""
             exact = isinstance(values[part.key], int)
             kind = "a whole number" if exact else f"right within {100 * self.within:g} %"
@@ -166,7 +170,7 @@ class Number(ValueExercise):
             Said(part, False, shows=shown[part.key],
                  reason=_refusal(refused[part.key], right[part.key]))
             if part.key in refused else PartResult(part, True)
-            for part in self.parts
+            for part in self._with_numbers(inputs)
         ]  # fmt: skip
 
     def _carried_into(

@@ -422,8 +422,8 @@ def recomputed(block, inputs):
     """What block(inputs) returns, with the same gradients, but less kept in between.
 
     The block runs once now, without keeping its activations for backward(), and once more in
-    backward(). Only the inputs (or a copy), the block's parameters and the state of the random
-    number generator may be kept for that, on ctx or anywhere else.
+    backward(). Only the inputs (or a copy), the block with its parameters, and the state of the
+    random number generator may be kept for that, on ctx or anywhere else.
 
     Args:
         block: A module that takes one tensor and uses all of its parameters. It may hold dropout
@@ -576,9 +576,10 @@ plots.plot_gaps(gaps, rounding=1e-12)
 # %% exercise 03d.fix-the-window
 # The loop should make one update per window of up to `accum_steps` micro-batches. It should equal the
 # update from the joined batch, with the gradient clipped once to the joint norm `max_norm`, although
-# each micro-batch goes through the model separately. The loop returns a list of each window's mean
-# loss. The criterion is a mean over the targets that are not `ignore_index`; every micro-batch has at
-# least one. Fix the three bugs, and change as little as you can.
+# each micro-batch goes through the model separately. The loop returns a list with the
+# joined batch's mean loss for each window. The criterion is a mean over the targets that are not
+# `ignore_index`; every micro-batch has at least one. Fix the three bugs, and change as little as you
+# can.
 
 # %% [markdown]
 # ## 3d.11 Three ways to clip

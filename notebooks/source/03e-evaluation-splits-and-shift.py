@@ -358,7 +358,8 @@ def expected_calibration_error(probabilities, targets, num_bins):
             entry of a row (there are no ties) is the confidence, its position the predicted class.
         targets: [N] class indices. Neither is changed.
         num_bins: Bins of equal width between 0 and 1. Bin b, from 0, holds b / num_bins <
-            confidence <= (b + 1) / num_bins. Bins without examples add nothing.
+            confidence <= (b + 1) / num_bins, compared in float32 or float64: either is right.
+            Bins without examples add nothing.
 
     Returns:
         The error, between 0 and 1: a float, or a one-element tensor without a graph.
@@ -473,8 +474,8 @@ class SplitAudit:
         times: The time of each row, a tensor [N] of whole numbers, in any order.
 
     A method is given the inputs, groups or times of a validation side and returns positions: a
-    list, a tuple or a 1-d tensor of ints. Any number of sides may be checked; an answer depends only on training
-    and on that side. The arguments are not changed.
+    list, a tuple or a 1-d tensor of ints. A check leaves nothing behind: each
+    answer depends only on training and on the side given. The arguments are not changed.
     """
 
     def __init__(self, inputs, groups, times):

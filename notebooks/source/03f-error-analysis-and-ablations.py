@@ -268,8 +268,9 @@ ceiling = {key: 100 * count / q.n for key, count in
 # %% [markdown]
 # ## 3f.5 What the curves say
 #
-# Here are six recorded runs on the digits. They differ in a setting, in the data, or in one epoch.
-# Look at each run and name its state before you read the statements below.
+# Here are six recorded runs on the digits. They differ in a setting, in the data, or in one epoch,
+# and one of them is validated on only 16 images. Look at each run and name its state before you read
+# the statements below.
 
 # %%
 from course.analysis.recorded import RUNS, recorded

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,8 +13,10 @@ from autograde import bank, check
 from autograde.bank import script_best, script_regressor
 from autograde.by_hand import written_by_hand
 from autograde.check import Result
+from autograde.compare import Difference
 from autograde.kinds import fix
 from autograde.referee import RefereeFault, judge
+from autograde.words import difference_in_words
 from course.catalogue import UnknownIdError
 from course.engine import clip_by_global_norm as reference
 from tests.sampling import sample
@@ -223,6 +226,32 @@ def test_lists_of_unlike_length_are_told_apart_by_their_length():
 
     text = " ".join(check("03b.overfit-batch", overfit_one_batch).message.split())
     assert re.search(r"should be a list of (\d+), but yours is a list of (\d+)\.", text)
+
+
+@pytest.mark.parametrize(
+    ("says", "where", "expected", "text"),
+    [
+        ("the targets at", "", "shape [14]", "the targets should have shape [14], but yours has"),
+        ("in the inputs, entry", "", "shape [14]", "the inputs should have shape [14], but yours"),
+        ("in the inputs, entry", "[0]", "2", "in the inputs, entry [0] should be 2, but yours is"),
+        ("copies(), by side, at", "[1]", "2", "copies(), by side, at [1] should be 2, but yours"),
+        ("the losses:", "", "[1, 2]", "the losses: should be [1, 2], but yours is"),
+    ],
+)
+def test_a_field_that_is_wrong_as_a_whole_has_no_place(says, where, expected, text):
+    got = "shape [12]" if expected.startswith("shape") else "3"
+    told = difference_in_words(
+        Difference("x", where, expected, got), SimpleNamespace(says={"x": says})
+    )
+    assert told.startswith(text), told
+
+
+def test_a_bucket_that_is_missing_is_said_plainly():
+    def bucket_table(sample, num_mistakes, num_examples):
+        return bank.load("03f.buckets").right[0](sample, num_mistakes, num_examples)[:1]
+
+    text = " ".join(check("03f.buckets", bucket_table).message.split())
+    assert re.search(r"the ceiling should be given for \[.*, but yours is given for \[", text)
 
 
 def test_a_class_instead_of_a_function_is_refused():
