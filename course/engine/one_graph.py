@@ -18,9 +18,10 @@ Source: ledger C01, C07, F41; PyTorch documentation, "torch.compile" and "Compil
 from __future__ import annotations
 
 import itertools
+import operator
 import types
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -55,7 +56,6 @@ Parts = tuple[Tensor, Weight | None, bool]
 """Value, weight and `sums` of a `Loss`; a plain tuple has fewer guards than a class of ours."""
 Graph = Callable[[Any], tuple[Any, ...]]
 """Gives what an `Outcome` holds."""
-NOTHING: dict[str, Any] = {}
 _numbers = itertools.count()
 
 
@@ -84,9 +84,11 @@ class OneGraph:
         """Shapes of batches that get a graph."""
         self._graphs: dict[Any, Graph | None] = {}
         self._used: list[Tensor] = []
-        self._options: list[dict[str, Any]] = []
-        self._state: list[tuple[Tensor, str, Tensor | None]] = []
+        self._options = _Options([])
+        self._state = _Remembered({})
         """What stands in the optimizer's state: the graphs move these tensors, and no others."""
+        self._rates: list[float | Tensor] = []
+        """The rates that the twin was told last."""
         self._remade = 0
         self._twin = self.optimizer
         """The optimizer as the graphs see it."""
@@ -122,7 +124,7 @@ class OneGraph:
         if self._graphs and self._state_replaced() and self.refused:
             return None
         batch = moved(micro_batches[0], self.device)
-        key = _shapes_in(batch)
+        key = _key_of(batch)
         graph = self._graphs[key] if key in self._graphs else self._admit(key, batch)
         if graph is None:
             return None
@@ -156,11 +158,13 @@ class OneGraph:
         if key is None:
             self.refuse("compile='step': a batch holds more than tensors, which may change each "
                         "time.")  # fmt: skip
-        elif repr(key) not in self.admitted and len(self.admitted) == MOST_SHAPES:
+        elif (shapes := repr(_shapes_in(batch))) not in self.admitted and (
+            len(self.admitted) == MOST_SHAPES
+        ):
             _say(f"batches have more than {MOST_SHAPES} shapes; for the others the plain step is "
                  "taken. Pad them to a few lengths.")  # fmt: skip
         elif graph := self._make(batch):
-            self.admitted = list(dict.fromkeys([*self.admitted, repr(key)]))
+            self.admitted = list(dict.fromkeys([*self.admitted, shapes]))
         self._graphs[key] = graph
         return graph
 
@@ -175,7 +179,7 @@ class OneGraph:
         self._used = [p for p, grad in grads if grad is not None]
         for parameter, grad in grads:
             parameter.grad = None if grad is None else torch.zeros_like(parameter)
-        self._options = [_other_options(group) for group in self.optimizer.param_groups]
+        self._options = _Options(self.optimizer.param_groups)
         if not self._graphs:
             self._twin = _twin_of(self.optimizer)
         graph = self._compiled()
@@ -196,7 +200,7 @@ class OneGraph:
                 "the plain one."
             )
             return None
-        self._state = _entries_of(self.optimizer)
+        self._state = _Remembered(self.optimizer.state)
         return graph
 
     def _plain_backward(self, batch: Any) -> tuple[Tensor, list[tuple[Tensor, Tensor | None]]]:
@@ -212,7 +216,10 @@ class OneGraph:
         for parameter in self._used:
             if parameter.grad is None:  # somebody has called zero_grad()
                 parameter.grad = torch.zeros_like(parameter)
-        _tell_rates(self._twin, self.optimizer)
+        rates = [group["lr"] for group in self.optimizer.param_groups]
+        if not all(map(operator.is_, rates, self._rates)) or not self._rates:
+            _tell_rates(self._twin, rates)
+            self._rates = rates
         outcome = Outcome(*graph(batch))
         if "step" in self.optimizer.__dict__:
             self.optimizer._opt_called = True  # a schedule has put a counter round step()
@@ -220,17 +227,12 @@ class OneGraph:
 
     def _options_moved(self) -> bool:
         """Whether options besides the rate have changed, each value of which would be a graph."""
-        now = [_other_options(group) for group in self.optimizer.param_groups]
-        if now == self._options:
+        groups = self.optimizer.param_groups
+        if self._options.hold_in(groups):
             return False
-        names = {
-            name
-            for a, b in zip(now, self._options, strict=False)
-            for name in a
-            if a[name] != b.get(name)
-        } or {"params"}
+        names = ", ".join(self._options.moved_in(groups))
         self.refuse(
-            f"compile='step': {', '.join(sorted(names))} of the optimizer changes during the run. "
+            f"compile='step': {names} of the optimizer changes during the run. "
             "With cycle_momentum=False, OneCycleLR leaves the momentum unchanged."
         )
         return True
@@ -239,10 +241,7 @@ class OneGraph:
         """Whether the optimizer remembers in other tensors than those that the graphs move;
         graphs are then made again."""
         states = self.optimizer.state
-        if self._twin.state is states and all(
-            states.get(parameter, NOTHING).get(name) is value
-            for parameter, name, value in self._state
-        ):
+        if self._twin.state is states and self._state.stands_in(states):
             return False
         self._graphs.clear()
         self._remade += 1
@@ -387,10 +386,9 @@ def _with_rate(group: dict[str, Any]) -> dict[str, Any]:
     return group | own | ({"fused": False} if group.get("fused") else {})
 
 
-def _tell_rates(twin: Optimizer, optimizer: Optimizer) -> None:
+def _tell_rates(twin: Optimizer, rates: Sequence[float | Tensor]) -> None:
     """Give a twin the rates of now."""
-    for own, group in zip(twin.param_groups, optimizer.param_groups, strict=True):
-        rate = group["lr"]
+    for own, rate in zip(twin.param_groups, rates, strict=True):
         if isinstance(rate, Tensor):
             if own["lr"] is not rate:
                 own["lr"] = rate
@@ -417,14 +415,55 @@ def _tensors_of(optimizer: Optimizer) -> list[Tensor]:
     return [value for state in states for value in state.values() if isinstance(value, Tensor)]
 
 
-def _entries_of(optimizer: Optimizer) -> list[tuple[Tensor, str, Tensor | None]]:
-    """(parameter, name, value) of what the optimizer remembers, numbers left out."""
-    return [
-        (parameter, name, value)
-        for parameter, state in optimizer.state.items()
-        for name, value in state.items()
-        if value is None or isinstance(value, Tensor)
-    ]
+class _Remembered:
+    """Which tensors an optimizer remembers; numbers, which are others after each step, left out.
+
+    Looked at before each update: a parameter is never looked up, since hashing a tensor is a call
+    of Python's.
+    """
+
+    def __init__(self, states: Mapping[Any, dict[str, Any]]) -> None:
+        values = [value for state in states.values() for value in state.values()]
+        self._fixed = [value is None or isinstance(value, Tensor) for value in values]
+        self._values = list(itertools.compress(values, self._fixed))
+
+    def stands_in(self, states: Mapping[Any, dict[str, Any]]) -> bool:
+        """Whether the same tensors stand in the same places."""
+        now = [value for state in states.values() for value in state.values()]
+        return len(now) == len(self._fixed) and all(
+            map(operator.is_, itertools.compress(now, self._fixed), self._values)
+        )
+
+
+class _Options:
+    """The options of an optimizer besides the rate, as they were; looked at before each update."""
+
+    def __init__(self, groups: Sequence[dict[str, Any]]) -> None:
+        self._groups = [_other_options(group) for group in groups]
+        self._sizes = [(len(group), len(group["params"])) for group in groups]
+        self._get = [
+            operator.itemgetter(*(options.keys() - {"params"})) for options in self._groups
+        ]
+        self._values = [get(group) for get, group in zip(self._get, groups, strict=True)]
+
+    def hold_in(self, groups: Sequence[dict[str, Any]]) -> bool:
+        """Whether they are the same in these groups."""
+        if len(groups) != len(self._sizes):
+            return False
+        kept = zip(groups, self._sizes, self._get, self._values, strict=True)
+        try:
+            return all(
+                (len(group), len(group["params"])) == sizes and get(group) == values
+                for group, sizes, get, values in kept
+            )
+        except KeyError:  # one has gone, and another come
+            return False
+
+    def moved_in(self, groups: Sequence[dict[str, Any]]) -> list[str]:
+        """Names of those that differ."""
+        now = [_other_options(group) for group in groups]
+        pairs = list(zip(now, self._groups, strict=False))
+        return sorted({n for a, b in pairs for n in a if a[n] != b.get(n)} or {"params"})
 
 
 def _other_options(group: dict[str, Any]) -> dict[str, Any]:
@@ -432,13 +471,21 @@ def _other_options(group: dict[str, Any]) -> dict[str, Any]:
     return options | {"params": len(group["params"])}
 
 
+def _key_of(batch: Any) -> Any:
+    """The key of a batch's graph: `_shapes_in`, or for a pair of tensors the same cheaper."""
+    if type(batch) in (tuple, list) and len(batch) == 2:
+        a, b = batch
+        if isinstance(a, Tensor) and isinstance(b, Tensor):
+            return type(batch), a.shape, a.dtype, a.stride(), b.shape, b.dtype, b.stride()
+    return _shapes_in(batch)
+
+
 def _shapes_in(batch: Any) -> Any:
     """What two batches must share for one graph; None where they hold more than tensors."""
-    if type(batch) in (tuple, list) and len(batch) == 2:  # the hot path
+    pair = type(batch) in (tuple, list) and len(batch) == 2
+    if pair and all(isinstance(part, Tensor) for part in batch):
         leaves, kind = batch, type(batch)
     else:
-        leaves, kind = tree_flatten(batch)
-    if not all(isinstance(leaf, Tensor) for leaf in leaves):
         leaves, kind = tree_flatten(batch)
         if not all(isinstance(leaf, Tensor) for leaf in leaves):
             return None
