@@ -131,7 +131,7 @@ OWN = {
     for id, source in OWN.items()
     if len(source.splitlines()) >= 5 and source != rights(id)[0]
 }
-"""Answers of five lines and more, to exercises that have another right one written independently."""
+"""Answers of five lines and more to exercises that have another right one, written on its own."""
 BIG["s07"].cells = OWN
 BIG["s08"].cells = {name: disguised(source) for name, source in OWN.items()}
 BIG["s09"].cells = {exercise: rights(exercise)[0] for exercise in OWN}
