@@ -59,11 +59,14 @@ def _lines(verdict: Verdict, exercise: Exercise) -> Iterator[str]:
     if len(set(reasons)) == 1 and not verdict.passed and reasons[0]:  # said once
         yield from wrapped(reasons[0], first="  ✘ ")
     else:
-        said = set()
+        said: dict[str, str] = {}  # each reason, and the first part that it was said of
+        latest = ""
         for result, reason in zip(verdict.parts, reasons, strict=True):
             yield f"  {'✔' if result.passed else '✘'} {result.part.title}"
-            yield from wrapped("The same." if reason and reason in said else reason)
-            said.add(reason)
+            again = "The same." if reason == latest else f"As for “{said.get(reason)}”."
+            yield from wrapped(again if reason and reason in said else reason)
+            said.setdefault(reason, result.part.title)
+            latest = reason or latest
     for wrong in verdict.misconceptions:
         yield from wrapped(wrong.message, first="  → ")
     if not verdict.misconceptions and not verdict.passed:

@@ -70,8 +70,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "disturbed": t.changed(TRAINED - {"modes"}),
         "loss": kept(as_number, returned, "the mean loss of all examples"),
         "sizes": sorted(size for size, _ in t.forwards),
-        "piled_up": any(piled_up),
-        "moved": t.moved(),
+        "piled_up": "two or more" if any(piled_up) else "one at most",
+        "moved": "different from before" if t.moved() else "the same as before",
     }
 
 
@@ -344,8 +344,8 @@ EXERCISE = Exercise(
         "weights": "after the step",
         "loss": "the returned loss",
         "sizes": "the sizes of the batches that the model was called on",
-        "piled_up": "whether the graphs of several micro-batches were held at once",
-        "moved": "whether the weights moved",
+        "piled_up": "the number of earlier graphs still held when a micro-batch goes through",
+        "moved": "after the call, the weights",
     },
     by_hand=(train_step, train_one_epoch),
     wrong=(

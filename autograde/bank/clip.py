@@ -55,7 +55,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         parameter.grad = None if grad is None else grad.to(device, dtype)
         parameters.append(parameter)
     handed_over = (p for p in parameters) if case["generator"] else list(parameters)
-    watch = Watch(data=[parameters, *parameters])
+    watch = Watch(data={f"parameter {i}": p for i, p in enumerate(parameters)})
     returned = function(handed_over, case["max_norm"])
     grads = [None if p.grad is None else p.grad.detach().cpu() for p in parameters]
     return {

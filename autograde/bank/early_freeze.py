@@ -41,7 +41,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "lrs": kept(as_numbers, returned, "lrs", "the learning rates, one per epoch", hint=hint),
         "after": float(t.optimizer.param_groups[0]["lr"]),
         "state": t.state(),
-        "in_eval": False in t.modes,
+        "in_eval": "eval for at least one module" if False in t.modes else "train",
         "disturbed": t.changed(TRAINED - {"modes"} | {"options"}),
     }
 
@@ -363,7 +363,7 @@ EXERCISE = Exercise(
     says={
         "lrs": "the learning rates",
         "after": "the learning rate after the run",
-        "in_eval": "whether a batch went through the model in eval mode:",
+        "in_eval": "the modules' mode during the forward passes",
         "state": "after the run,",
     },
     by_hand=(train_one_epoch,),

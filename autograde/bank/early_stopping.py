@@ -94,19 +94,22 @@ def run(function, case: Case, device: torch.device) -> Answer:
     update(case["losses"][0] + 1)
     unmoved = said[-1] == said_before and (best_after == best or best_after != best_after)
     update(min(seen, default=1.0) / 2)
+    too_little = case["min_delta"] > 0 and bool((restored["weight"] == lowest + 1).all())
     return {
         "epochs": epochs,
         "stopped": stopped,
-        "stays": stays,
-        "goes_on": not said[-1],
+        "stays": "the same as before" if stays else "different",
+        "goes_on": said[-1],
         "best": best,
-        "lowest": case["min_delta"] > 0 and bool((restored["weight"] == lowest + 1).all()),
+        "lowest": "those of a loss that fell too little"
+        if too_little
+        else "those of an improvement",
         "counted": restored["counted"],
         "replaced": replaced,
         "restored": restored["weight"],
         "buffers": restored["mean"],
         "twice": twice,
-        "unmoved": unmoved,
+        "unmoved": "as before it" if unmoved else "changed",
         "disturbed": disturbed,
     }
 
@@ -532,17 +535,17 @@ EXERCISE = Exercise(
     says={
         "epochs": "the number of epochs until it stops",
         "stopped": "update() at the last epoch",
-        "stays": "whether update() returns the same after one more epoch that is no better",
-        "goes_on": "whether update() returns False again at a later, better loss",
+        "stays": "what update() returns after one more epoch that is no better",
+        "goes_on": "update() at a later, better loss",
         "best": "best",
         "twice": "after restore() into a second model, in the second:",
-        "unmoved": "after restore(), whether best and update() are as before it:",
+        "unmoved": "after restore(), best and what update() returns",
         "restored": "after restore(), the weight",
         "buffers": "after restore(), the running mean",
         "counted": "after restore(), num_batches_tracked",
         "replaced": "after restore(), the number of parameters that are different objects than "
         "before:",
-        "lowest": "whether the weights restored are those of a loss that fell too little:",
+        "lowest": "the weights restored",
     },
     by_hand=(EarlyStopping.update,),
     wrong=(

@@ -60,12 +60,22 @@ def run(function, case: Case, device: torch.device) -> Answer:
     wanted = {"loss": (as_number, "the mean loss"), "accuracy": (as_number, "the accuracy")}
     return {
         **kept_entries(returned, wanted),
-        "seen": t.all_seen(),
-        "in_train": "all" if in_train and all(in_train) else "some" if any(in_train) else "none",
-        "graph": any(built for _, built in t.forwards),
+        "seen": "called on every example" if t.all_seen() else "not called on every example",
+        "in_train": _modes_met(in_train),
+        "graph": "with a graph" if any(built for _, built in t.forwards) else "without a graph",
         "disturbed": disturbed,
-        "modes": {name or "the model": m.training for name, m in t.model.named_modules()},
+        "modes": {
+            f"module {name}" if name else "the model": "train" if m.training else "eval"
+            for name, m in t.model.named_modules()
+        },
     }
+
+
+def _modes_met(in_train: list[bool]) -> str:
+    """The modes of the modules, from whether each batch met one in train mode."""
+    if not any(in_train):
+        return "eval"
+    return f"train for at least one module{'' if all(in_train) else ', at some batches'}"
 
 
 def reference(model, loader, criterion) -> dict[str, float]:
@@ -353,10 +363,10 @@ EXERCISE = Exercise(
     says={
         "loss": "the mean loss",
         "accuracy": "the accuracy",
-        "in_train": "batches that met a module in train mode:",
-        "graph": "whether a graph was built",
-        "modes": "after evaluating, train mode of",
-        "seen": "whether the model was called on every batch",
+        "in_train": "the modules' mode during the forward passes",
+        "graph": "a forward pass",
+        "modes": "after evaluating, the mode of",
+        "seen": "the model",
     },
     by_hand=(engine_evaluate,),
     wrong=(

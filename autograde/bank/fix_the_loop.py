@@ -67,8 +67,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
     losses = function(model, train, val, criterion, optimizer, case["epochs"])
     return {
         "weights": linear.weight.detach().cpu(),
-        "train_modes": modes[True],
-        "val_modes": any(modes[False]),
+        "train_modes": ["train" if training else "eval" for training in modes[True]],
+        "val_modes": "train" if any(modes[False]) else "eval",
         "losses": as_numbers(losses, "val_losses", "the validation losses, one per epoch"),
         "changed": change_size(GIVEN, function, most=MOST),
     }
@@ -165,8 +165,8 @@ EXERCISE = Exercise(
     run=run,
     says={
         "weights": "after the run, the weight",
-        "train_modes": "train mode at each training batch:",
-        "val_modes": "train mode at a validation batch",
+        "train_modes": "the mode at each training batch:",
+        "val_modes": "the mode at a validation batch",
         "losses": "the validation losses:",
         "changed": "the number of lines changed",
     },

@@ -210,8 +210,8 @@ EXERCISE = Exercise(
     difficulty=2,
     read=("F97", "course.data.measure_loader"),
     hints=(
-        "One bug is in what the time covers, one in how many batches are counted, one in how many "
-        "examples a batch holds.",
+        "One bug is in what the time covers, one in the number of batches that count, one in the "
+        "number of examples per batch.",
         "Take a loader of three batches with most = 5: which batches are timed, and which are "
         "counted? They must be the same.",
         "Add up len(targets) of each batch after the warm-up, and restart the clock after each "

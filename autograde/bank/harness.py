@@ -185,8 +185,12 @@ class Training:
 
     def remember(self) -> None:
         """Take things as they are now for what `changed` compares with: after a scheduler, say."""
-        data = [tensor for pair in self.batches for tensor in pair]
-        self.watch = Watch(self.model, self.optimizer, [*data, self.batches])
+        handed = {f"the {name} of batch {number}": tensor
+                  for number, pair in enumerate(self.batches)
+                  for name, tensor in zip(("inputs", "targets"), pair, strict=True)}  # fmt: skip
+        self.watch = Watch(
+            self.model, self.optimizer, {**handed, "the list of batches": self.batches}
+        )
 
     def _note_forwards(self) -> None:
         """Note what the model is called on: a plain function, which also a copy of it keeps."""

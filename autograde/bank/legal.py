@@ -19,7 +19,8 @@ EXERCISE = Choices(
         Option("clip", "`clip_grad_norm_(model.parameters(), 1.0)`",
                "Clipping belongs exactly here: the gradient has been computed, but not used yet.",
                right=True),
-        Option("average", "`for p in model.parameters(): p.grad /= K`, after K equal micro-batches",
+        Option("average", "`for p in model.parameters(): p.grad /= K`, where every update "
+               "is made of K equal micro-batches",
                "The K gradients were added up; dividing the sum by K makes it their mean.",
                right=True),
         Option("clear", "`optimizer.zero_grad()`",

@@ -110,7 +110,7 @@ def _length(dataset: Any) -> int:
     return len(dataset)
 
 
-GARBLED = ["cannot be decoded, or its label cannot be read", -1]
+GARBLED = ["unreadable: not UTF-8, or without a label before a tab", -1]
 """Stands for a line read from a wrong place, whatever that raised."""
 
 
@@ -280,6 +280,23 @@ class InLettersOfAnyLine(Offsets):
                 starts.append(at)
                 at += len(line)
         return starts
+
+
+class InLettersAndReturns(Offsets):
+    """Counts letters in a file opened with newline="", where a return also ends a line."""
+
+    def find(self, path):
+        starts, at = [], 0
+        with open(path, encoding="utf-8", newline="") as file:
+            for line in file:
+                starts.append(at)
+                at += len(line)
+        return starts
+
+    def read(self, index):
+        with open(self.path, encoding="utf-8", newline="") as file:
+            file.seek(self.starts[index])
+            return file.readline().encode("utf-8")
 
 
 class KeptOpen(Offsets):
@@ -580,6 +597,7 @@ WRONG: tuple[tuple[str, Callable[..., Any], str], ...] = (
      "three bytes, and seek() counts bytes: open the file with 'rb', add up lengths in bytes, and "
      "decode last."),
     ("in-letters", InLettersOfAnyLine, ""),
+    ("in-letters", InLettersAndReturns, ""),
     ("other-line-ends", SplitLines,
      "A \\r inside a text was treated as the end of a line. Only \\n ends one: splitlines() splits "
      "at many other characters, a file opened with 'rb' does not."),

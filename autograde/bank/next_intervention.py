@@ -73,7 +73,7 @@ def draw(source: Draw, part: str) -> Case:
 def run(function, case: Case, device: torch.device) -> Answer:
     """Bucket, gain in points, action."""
     buckets, actions = list(case["buckets"]), dict(case["actions"])
-    watch = Watch(data=[buckets, actions])
+    watch = Watch(data={"buckets": buckets, "actions": actions})
     returned = function(buckets, case["examples"], actions)
     wanted = {
         "bucket": (as_text, "the bucket"),

@@ -51,7 +51,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
     """The losses, one per step, the weights after the last, and the mode they were trained in."""
     t, modes = Training(case, device), set()
     forwards: list[bool] = []
+    used: list[str] = []
     t.model.register_forward_pre_hook(lambda *_: forwards.append(t.model.training))
+    t.model.register_forward_pre_hook(lambda _, args: used.append(_which(args[0], t.batches)))
     t.model.register_forward_pre_hook(
         lambda model, _: (
             modes.add("train" if model.training else "eval") if torch.is_grad_enabled() else None
@@ -69,8 +71,18 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "modes": sorted(modes),
         "left": "train" if t.model.training else "eval",
         "forwards": sum(forwards),
+        "used": ", ".join(sorted(set(used))),
         "disturbed": t.changed(TRAINED),
     }
+
+
+def _which(inputs: torch.Tensor, batches: list) -> str:
+    """The batch of these inputs, in words."""
+    flat = inputs.detach().flatten()
+    for number, (own, _) in enumerate(batches):
+        if own.numel() == flat.numel() and torch.equal(own.flatten(), flat.to(own)):
+            return f"batches[{number}]"
+    return "inputs of no single batch"
 
 
 def _first_mixed(batches):
@@ -151,6 +163,28 @@ def two_classes_alone(model, batches, criterion, optimizer, steps):
 def zero_and_one(model, batches, criterion, optimizer, steps):
     both = (batch for batch in batches if 0 in batch[1] and 1 in batch[1])
     return _repeat(model, next(both), criterion, optimizer, steps)
+
+
+def zero_and_another(model, batches, criterion, optimizer, steps):
+    batch = next(b for b in batches if (b[1] != 0).any() and (b[1] == 0).any())
+    return _repeat(model, batch, criterion, optimizer, steps)
+
+
+def left_in_eval_mode(model, batches, criterion, optimizer, steps):
+    losses = _repeat(model, _first_mixed(batches), criterion, optimizer, steps)
+    model.eval()
+    return losses
+
+
+def called_twice(model, batches, criterion, optimizer, steps):
+    inputs, targets = _first_mixed(batches)
+    losses = []
+    for _ in range(steps):
+        losses.append(criterion(model(inputs), targets).item())
+        optimizer.zero_grad()
+        criterion(model(inputs), targets).backward()
+        optimizer.step()
+    return losses
 
 
 def until_small(model, batches, criterion, optimizer, steps):
@@ -274,19 +308,22 @@ EXERCISE = Exercise(
         Part("losses", "the loss of each step", points=1, fields=("losses",)),
         Part(
             "weights",
-            "the weights after the last step, with any criterion and optimizer",
+            "weights and mode, one forward pass per step, any loss and optimizer",
             points=1,
             cases=3,
-            fields=("forwards", "state", "modes", "left", "disturbed"),
+            fields=("forwards", "used", "state", "modes", "left", "disturbed"),
         ),
         Part(
-            "mixed", "a first batch that already has several classes", points=1, fields=("state",)
+            "mixed",
+            "a first batch that already has several classes",
+            points=1,
+            fields=("used", "state"),
         ),
         Part(
             "small",
             "a batch of one example among the others",
             points=1,
-            fields=("state",),
+            fields=("used", "state"),
             hidden=True,
         ),
     ),
@@ -297,6 +334,7 @@ EXERCISE = Exercise(
         "left": "the mode in which the model was left",
         "forwards": "the number of forward passes in train mode",
         "losses": "the losses",
+        "used": "the batch that was used",
         "state": "after the last step,",
         "modes": "the model's mode during the steps",
     },
@@ -357,7 +395,27 @@ EXERCISE = Exercise(
             "on will do: len(targets.unique()) > 1.",
             sure=True,
         ),
-        Wrong("zero-and-one", zero_and_one),
+        Wrong(
+            "zero-and-one",
+            zero_and_one,
+            "A batch of two other classes than 0 and 1 was skipped. Which classes they are does "
+            "not matter: len(targets.unique()) > 1.",
+            sure=True,
+        ),
+        Wrong("zero-and-one", zero_and_another, sure=True),
+        Wrong(
+            "left-in-eval-mode",
+            left_in_eval_mode,
+            "The model was left in eval mode. It arrived in train mode: leave it there.",
+            sure=True,
+        ),
+        Wrong(
+            "called-twice",
+            called_twice,
+            "The model was called more than once per step in train mode. Call it once, and use its "
+            "output for the returned loss and for backward().",
+            sure=True,
+        ),
         Wrong("until-small", until_small),
         Wrong("differs-from-the-first", differs_from_the_first),
         Wrong("largest-mixed", largest_mixed),

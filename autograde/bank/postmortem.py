@@ -85,22 +85,25 @@ EXERCISE = Write(
         "Evidence is something only this cause explains, e.g. a gradient of 0, or a loss that "
         "stays above 1.46.",
     ),
-    question="Choose one of the four faults that you fixed in the broken project: `sorted`, "
-    "`softmax`, `rate` or `frozen`. To see its effect alone, put it back into the project with all "
-    "four fixed. `climb()` then names the rung, and full runs as on rung 6, with and without the "
-    "fault, give the accuracies. Any optimizer and rate with which the fixed project trains will "
-    "do.",
+    question="Choose one of the four faults of the broken project: `sorted`, `softmax`, `rate` or "
+    "`frozen`. Fix all four, then put this one back to see its effect alone: `climb()` names the "
+    "rung. For the accuracies, train for 12 epochs with this fault and again without it, as on "
+    "rung 6, and take the best epoch's; any optimizer and rate with which the fixed project trains "
+    "will do. Keep both runs in the notebook: the check sees only the two numbers, and the person "
+    "who grades compares them with the runs.",
     facts=(
         Fact("fault", "which fault (one of the four words)", 0.5, known_fault),
         Fact("rung", "the rung at which the ladder stops with this fault", 0.5, its_rung),
-        Fact("accuracy", "validation accuracy, 0 to 1: [with it alone, without any]", 1, a_rise),
+        Fact("accuracy", "best validation accuracy, 0 to 1: [with it alone, without any]", 1,
+             a_rise),
     ),
     example={"fault": "softmax", "rung": 3, "accuracy": [0.77, 0.98]},
     text=Reason(
         points=3, ask="Write the post-mortem in five sentences: symptom, evidence, cause, fix, and "
         "what would have caught it a day earlier.",
         rubric=(
-            (1, "symptom and evidence are kept apart, and at least one is a number"),
+            (1, "symptom and evidence are kept apart, at least one is a number, and runs in the "
+                "notebook show the two accuracies"),
             (1, "the cause explains the evidence, and no other fault of the project does"),
             (1, "the prevention is a check that could be run: an assertion, a rung, a test"),
         ),

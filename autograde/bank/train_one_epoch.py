@@ -35,7 +35,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     return {
         "state": t.state(),
         "disturbed": t.changed(TRAINED),
-        "in_eval": False in t.modes,
+        "in_eval": "eval for at least one module" if False in t.modes else "train",
         "loss": kept(as_number, returned, "the mean loss of the epoch"),
     }
 
@@ -285,7 +285,7 @@ EXERCISE = Exercise(
     says={
         "state": "after the epoch,",
         "loss": "the returned loss",
-        "in_eval": "eval mode of a module during a forward pass",
+        "in_eval": "the modules' mode during the forward passes",
     },
     by_hand=(engine_train_one_epoch, train_step),
     wrong=(

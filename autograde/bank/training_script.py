@@ -199,7 +199,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "left": _left(val.states, state),
         "unscheduled": _between(len(val.states) - scheduler.last_epoch, len(val.states)),
         "raised": raised or "nothing",
-        "finite": "finite" if finite else "not finite",
+        "finite": "free of nan and inf" if finite else "one with nan or inf in its state_dict()",
         **(dict.fromkeys(RETURNED, raised) if raised else kept_entries(returned, RETURNED)),
     }
 
@@ -598,11 +598,11 @@ EXERCISE = Exercise(
         "order": "the passes over training and validation, in order:",
         "val_losses": "val_losses",
         "epochs": "the number of passes over val_loader until it stopped",
-        "left": "the weights left in the model:",
+        "left": "the weights left in the model",
         "best_epoch": "best_epoch",
         "unscheduled": "the number of epochs without a scheduler.step():",
-        "raised": "with a training loss that is nan or inf, what was raised:",
-        "finite": "with a training loss that is nan or inf, the weights left:",
+        "raised": "the exception raised at a training loss of nan or inf",
+        "finite": "after a training loss of nan or inf, the model",
         "accuracy": "the accuracy on validation",
     },
     wrong=(

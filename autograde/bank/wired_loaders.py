@@ -97,18 +97,32 @@ def run(function, case: Case, device: torch.device) -> Answer:
     return {
         "sizes": [len(batch) for batch in train[0]],
         "val_sizes": [len(batch) for batch in val[0]],
-        "val_in_order": all(a <= b for a, b in pairwise(_flat(val[0]))),
+        "val_in_order": "that of the data set" if _in_order(val[0]) else "another one",
         "val_rows": _flat(val[0]),
         "val_again": _flat(val[1]),
         "most_often": max(map(flat[0].count, flat[0]), default=0),
-        "shuffled": flat[0] != sorted(flat[0]),
-        "epochs_differ": len(set(map(tuple, flat))) == len(flat),
+        "shuffled": "that of the data set" if _in_order(train[0]) else "a shuffled one",
+        "orders": f"{len(set(map(tuple, flat)))} in {len(flat)} epochs",
         "always_missing": _always_missing(flat, case["num_train"]),
-        "same_first_epoch": repeated[0] == train[0],
-        "same_second_epoch": repeated[1] == train[1],
-        "seeds_differ": other != train[0],
-        "untouched": [bool(torch.equal(a, b)) for a, b in pairwise(states)],
+        "same_first_epoch": SAME[repeated[0] == train[0]],
+        "same_second_epoch": SAME[repeated[1] == train[1]],
+        "seeds_differ": SAME[other == train[0]],
+        "untouched": {
+            when: "unchanged" if torch.equal(a, b) else "changed"
+            for when, (a, b) in zip(
+                ("after the loaders are made", "after passes over them"),
+                pairwise(states),
+                strict=True,
+            )
+        },
     }
+
+
+SAME = {True: "the same", False: "different"}
+
+
+def _in_order(batches: list[list[int]]) -> bool:
+    return all(a <= b for a, b in pairwise(_flat(batches)))
 
 
 def _flat(batches: list[list[int]]) -> list[int]:
@@ -484,7 +498,7 @@ WRONG = (
      "The first loader yields validation's examples, the second training's. Return train_loader, "
      "val_loader."),
     ("shuffled-once", shuffled_once,
-     "Two of four epochs had the same order. Draw a new order in each epoch, as shuffle=True does "
+     "All four epochs had the same order. Draw a new order in each epoch, as shuffle=True does "
      "with a generator that continues from epoch to epoch."),
     ("one-never-comes", one_never_comes,
      "When the last batch would hold a single example, the same example was left out in all four "
@@ -493,7 +507,9 @@ WRONG = (
                                                   DataLoader(v, 2 * b, generator=_own(seed))),
      "The validation batches are larger than batch_size, which applies to both loaders."),
     ("shuffled-once", same_order_in_each_epoch, ""),
-    ("shuffled-once", two_orders_in_turn, ""),
+    ("orders-come-back", two_orders_in_turn,
+     "Four epochs had only two different orders. Draw a new order in each epoch, as shuffle=True "
+     "does with a generator that continues from epoch to epoch."),
     ("with-replacement", with_replacement,
      "Some training examples came more than once in an epoch. Sampling with replacement also "
      "leaves others out."),
@@ -549,7 +565,7 @@ EXERCISE = Exercise(
         Part("val", "validation: all examples, in order", points=0.5, cases=3,
              fields=("val_sizes", "val_in_order", "val_rows", "val_again")),
         Part("order", "shuffled in each epoch, each example once", points=0.5, cases=3,
-             fields=("shuffled", "most_often", "epochs_differ")),
+             fields=("shuffled", "most_often", "orders")),
         Part("seed", "an order that the seed reproduces, whatever else draws", points=1, cases=3,
              fields=("shuffled", "same_first_epoch", "same_second_epoch", "seeds_differ")),
         Part("global", "nothing drawn from torch's global generator", points=0.5, cases=3,
@@ -561,18 +577,17 @@ EXERCISE = Exercise(
     says={
         "sizes": "the sizes of the training batches",
         "val_sizes": "the sizes of the validation batches",
-        "val_in_order": "whether validation examples are in the order of the data set",
+        "val_in_order": "the order of validation",
         "val_rows": "the validation examples, by number,",
         "val_again": "the validation examples of a second pass",
         "most_often": "the most times that one training example came in an epoch",
-        "shuffled": "whether training examples are in a different order than in the data set",
+        "shuffled": "the order of training",
         "always_missing": "the number of examples that never came in four epochs",
-        "epochs_differ": "whether four epochs have four orders",
-        "same_first_epoch": "whether loaders with the same seed give the same first epoch",
-        "same_second_epoch": "whether they give the same second epoch, after a validation pass,",
-        "seeds_differ": "whether another seed gives another order",
-        "untouched": "whether making the loaders, and passes over them, left torch's global "
-        "generator as it was,",
+        "orders": "the number of different orders",
+        "same_first_epoch": "from loaders made again with the same seed, the first epoch",
+        "same_second_epoch": "from these, the second epoch, after a pass over validation,",
+        "seeds_differ": "with another seed, the order",
+        "untouched": "the state of torch's global generator",
     },
     by_hand=(make_loader,),
     wrong=tuple(

@@ -167,5 +167,7 @@ class Choices(_Options):
                 results.append(PartResult(part, True))
             else:
                 reason = f"{count} chosen wrongly or missing."
+                if len(wrong) > 1 and shows:
+                    reason += " About one of them:"
                 results.append(Said(part, False, shows=shows, reason=reason))
         return results

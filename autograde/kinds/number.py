@@ -209,6 +209,10 @@ class Number(ValueExercise):
         """For a number that no known mistake gives."""
         return f'No known mistake gives that. {self.look} hint("{self.id}") helps.'
 
+    def said_below(self, reasons: list[str]) -> list[str]:
+        """What is said of one number stands at its part, even if another part has the same."""
+        return [reason for reason in super().said_below(reasons) if reason == UNSET]
+
     def _says_what_next(self, verdict: Verdict) -> bool:
         """Not if all that is wrong is a fraction instead of a whole number."""
         reasons = [getattr(r, "reason", "") for r in verdict.parts if not r.passed]

@@ -192,11 +192,12 @@ class ValueExercise(Exercise):
             yield from wrapped(reasons.pop(), "  ✘ ")
             return
         said = [getattr(result, "reason", "") for result in verdict.parts]
+        below = self.said_below(said)
         for result, reason in zip(verdict.parts, said, strict=True):
             yield from wrapped(result.part.title, f"  {'✔' if result.passed else '✘'} ")
-            if reason and said.count(reason) == 1:
+            if reason and reason not in below:
                 yield from wrapped(reason, "    ")
-        for reason in dict.fromkeys(reason for reason in said if said.count(reason) > 1 and reason):
+        for reason in below:
             yield from wrapped(reason, "  → ")
         for wrong in verdict.misconceptions:
             yield from wrapped(wrong.message, "  → ")
@@ -204,6 +205,10 @@ class ValueExercise(Exercise):
             yield from wrapped(self.next_step, "  → ")
         if verdict.passed and self.reason:
             yield f"  {self.reason.points:g} more for the {self.written}, which is graded by hand."
+
+    def said_below(self, reasons: list[str]) -> list[str]:
+        """Of the parts' reasons those that several share: they are said once, below all parts."""
+        return [r for r in dict.fromkeys(reasons) if r and reasons.count(r) > 1]
 
     def _says_what_next(self, verdict: Verdict) -> bool:
         """Whether an answer is wrong, and no mistake of it is known."""

@@ -39,7 +39,7 @@ def hint(id: str, number: int | None = None) -> None:
         return
     if wanted > seen:
         notes.add("hint", id=exercise.id, number=wanted)
-    last = " The last one." if wanted == len(hints) else ""
+    last = " (This is the last hint.)" if wanted == len(hints) else ""
     hinted = f"Hint {wanted} of {len(hints)}: {hints[wanted - 1]}{last}"
     say(*filter(None, (hinted, notes.trouble)))
 

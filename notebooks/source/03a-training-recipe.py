@@ -328,8 +328,8 @@ def accumulate(model, micro_batches, criterion, optimizer):
 
     Args:
         model: Is in train mode and stays in it; returns logits [B, C]. Each micro-batch goes through
-            it separately, and by the time micro-batch i + 2 does, the graph of micro-batch i is no
-            longer in memory.
+            it separately. When micro-batch i + 2 goes through, the graph of micro-batch i must
+            already be freed.
         micro_batches: A list of pairs of inputs [B, ...] and class indices [B]; B may differ. The
             list and its contents are not changed.
         criterion: Any loss of logits and targets that is a plain mean over the examples.
@@ -558,10 +558,10 @@ class EarlyStopping:
         patience: Epochs in a row to wait, 1 or more.
         min_delta: An epoch is an improvement if its loss is lower than the best by more than this.
 
-    `best` is the loss of the last epoch that improved, a float, as val_loss is. A loss of nan is
-    not an improvement. restore() is only called after an improvement. Both methods may be called
-    again: an improvement after True starts the count again, and the model may train on after
-    restore().
+    `best` is the loss of the last epoch that improved, a float, as val_loss is. A loss is finite
+    or nan, and nan is not an improvement. `best` is only read, and restore() only called, after an
+    improvement. Both methods may be called again: an improvement after True starts the count again,
+    and the model may train on after restore().
     """
 
     def __init__(self, patience, min_delta=0.0):
@@ -675,8 +675,8 @@ def train_model(
     1, step. A training loss that is not finite raises a FloatingPointError before the weights move.
     Per epoch, after its batches: one scheduler.step(), and one pass over val_loader in eval mode,
     without a graph.
-    From the second epoch on, a validation loss may be inf (never nan); it is then not lower than any
-    other.
+    A validation loss is never nan, and the first is finite. A later one may be inf: such an epoch is
+    not an improvement.
 
     Args:
         model: Returns logits [B, C]; arrives in any mode; may hold BatchNorm and dropout.

@@ -283,7 +283,8 @@ def fixed_step(model, inputs, targets, optimizer):
     """The planted step without its bug.
 
     Args:
-        model: Returns logits [B, C]; is in train or eval mode and stays in it.
+        model: Returns logits [B, C], which may lie hundreds apart (the loss is still finite); is
+            in train or eval mode and stays in it.
         inputs: [B, ...].
         targets: Class indices [B].
         optimizer: Holds the model's parameters; an earlier step may have left
