@@ -252,6 +252,15 @@ def divided_by_python_zero(theta, grad, state, lr, betas, eps):
     return moved, {"t": t + 1, "m": m, "v": v}
 
 
+def first_uncorrected(theta, grad, state, lr, betas, eps):
+    """t is that of the step before, and at t = 0 nothing is corrected."""
+    t = state.get("t", 0)
+    m = _mean(betas[0], state.get("m", 0.0), grad)
+    v = _mean(betas[1], state.get("v", 0.0), grad**2)
+    shares = _shares(*betas, t) if t else (1, 1)
+    return theta - lr * _move(m, v, *shares, eps, grad), {"t": t + 1, "m": m, "v": v}
+
+
 class CountedForAll:
     """One t for every parameter that ever came, kept outside of the state."""
 
@@ -586,6 +595,12 @@ EXERCISE = Exercise(
             "The first step divided by 0: 1 - beta**t is 0 for t = 0. t is 1 in the first step: "
             "count it up before you correct.",
             sure=True,
+        ),
+        Wrong(
+            "first-uncorrected",
+            first_uncorrected,
+            "The first step was not corrected, and later ones were corrected with the t of the "
+            "step before. t is 1 in the first step: count it up before you correct.",
         ),
         Wrong("counted-from-zero", divided_by_python_zero, raises="ZeroDivisionError"),
         Wrong(

@@ -82,10 +82,10 @@ EXERCISE = Write(
     facts=(
         Fact("errors", "a list of the three exceptions, by type, as they came", 1,
              three_errors),
-        Fact("norms", "[first, last] gradient norm of a run before you fixed it", 0.5,
-             two_norms),
-        Fact("losses", "a list of validation losses with lr = 0 before you fixed them", 0.5,
-             a_shaky_measure),
+        Fact("norms", "[first, last] gradient norm of a run before you fixed the bug that it "
+             "shows", 0.5, two_norms),
+        Fact("losses", "a list of validation losses with lr = 0 before you fixed the bug that "
+             "they show", 0.5, a_shaky_measure),
     ),
     example={"errors": list(LOUD), "norms": [0.4, 3.1], "losses": [2.33, 2.31, 2.34]},
     text=Reason(

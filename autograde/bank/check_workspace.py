@@ -48,17 +48,28 @@ def draw(source: Draw, part: str) -> Case:
     return {"needs": needs, "installed": installed}
 
 
+class Installed:
+    """The function `version_of`, which shows what it knows where a case is printed."""
+
+    def __init__(self, versions: dict[str, str]) -> None:
+        self.versions = versions
+
+    def __call__(self, name: str) -> str:
+        if name in self.versions:
+            return self.versions[name]
+        raise PackageNotFoundError(name)
+
+    def __repr__(self) -> str:
+        known = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        return f"a function, for which {known} are installed"
+
+
 def run(function, case: Case, device: torch.device) -> Answer:
     """What was returned, and whether what was handed over is as it was."""
     needs = dict(case["needs"])
 
-    def version_of(name: str) -> str:
-        if name in case["installed"]:
-            return case["installed"][name]
-        raise PackageNotFoundError(name)
-
     watch = Watch(data={"needs": needs})
-    found = kept(as_problems, function(needs, version_of))
+    found = kept(as_problems, function(needs, Installed(case["installed"])))
     return {"problems": found, "disturbed": watch.changed()}
 
 
@@ -109,6 +120,10 @@ major_only = slip((COMPARED, "numbers(installed)[0] < numbers(least)[0]"))
 minor_only = slip((COMPARED, "numbers(installed)[1] < numbers(least)[1]"))
 two_numbers = slip((COMPARED, "numbers(installed)[:2] < numbers(least)[:2]"))
 any_number = slip((COMPARED, "any(a < b for a, b in zip(numbers(installed), numbers(least)))"))
+two_numbers_unpadded = slip((PADDED, ""), (COMPARED, "numbers(installed)[:2] < numbers(least)[:2]"))
+any_number_unpadded = slip(
+    (PADDED, ""), (COMPARED, "any(a < b for a, b in zip(numbers(installed), numbers(least)))")
+)
 not_padded = slip((PADDED, ""))
 suffix_kept = slip((CUT, ""))
 digits_joined = slip((COMPARED, 'int(installed.split("+")[0].replace(".", "")) < '
@@ -209,7 +224,7 @@ EXERCISE = Exercise(
         "For each package, ask three questions: is it there, is it new enough, what do I report?",
         "Catch the exception only around version_of. Compare versions as lists of numbers: [2, "
         "10] is more than [2, 9], but as strings it is the other way round.",
-        "Cut at the '+', split at the dots, int() each part, pad with zeros to four numbers: "
+        "Cut at the '+', split at the dots, int() each part, pad with zeros to three numbers: "
         "lists of equal length compare as versions do.",
     ),
     signature="check_workspace(needs, version_of)",
@@ -240,6 +255,8 @@ EXERCISE = Exercise(
         Wrong("any-number", any_number,
               "A version counted as too old if any of its numbers was smaller, but 3.0 is newer "
               "than 2.11. The first number that differs decides."),
+        Wrong("two-numbers", two_numbers_unpadded),
+        Wrong("any-number", any_number_unpadded),
         Wrong("not-padded", not_padded,
               "2.11 was called older than 2.11.0: a shorter list of numbers counts as smaller. "
               "Pad with zeros."),

@@ -80,6 +80,8 @@ same_way_squeezed = fixed((".view(1, 1, height, 1)", ""))
 rows_like_columns = fixed(
     (ROWS[:-1] + LIKE + AXIS[1], COLUMNS[:-1] + LIKE + ".view(1, 1, 1, width)")
 )
+same_way_down = fixed((".view(1, 1, 1, width)", ".view(1, 1, width, 1)"))
+views_swapped = fixed(AXIS[::-1], (".view(1, 1, 1, width)", ".view(1, 1, width, 1)"))
 coordinates_first = fixed(("[images, rows, columns]", "[rows, columns, images]"))
 swapped = fixed(("[images, rows, columns]", "[images, columns, rows]"))
 turned = fixed((AXIS[1], ".view(1, 1, height, 1).flip(2)"))
@@ -189,6 +191,21 @@ EXERCISE = Exercise(
         ),
         Wrong("same-way", same_way_squeezed, raises="expand|size of the tensor|must match"),
         Wrong("same-way", rows_like_columns),
+        Wrong(
+            "same-way-down",
+            same_way_down,
+            "Both coordinates run along the height. Columns differ from left to right, which is "
+            "dimension 3: leave their view(1, 1, 1, width) as it was given.",
+            raises="expand|size of the tensor|must match",
+        ),
+        Wrong(
+            "views-swapped",
+            views_swapped,
+            "In square images the two coordinates are swapped, and in others they do not fit: rows "
+            "run along the width, columns along the height. Rows differ along dimension 2, "
+            "view(1, 1, height, 1), and columns along dimension 3, view(1, 1, 1, width).",
+            raises="expand|size of the tensor|must match",
+        ),
         Wrong(
             "swapped",
             swapped,

@@ -248,6 +248,12 @@ def looked_up_first(logits, targets, weight, label_smoothing, ignore_index):
     return made_of()(logits, targets, weight, label_smoothing, ignore_index)
 
 
+def never_ignores_but_looks_up(logits, targets, weight, label_smoothing, ignore_index):
+    """A class that is to be ignored counts, and gather() takes no negative index."""
+    stable(logits).gather(1, targets[:, None])
+    return never_ignores(logits, targets, weight, label_smoothing, ignore_index)
+
+
 def hundred_only_or_raises(logits, targets, weight, label_smoothing, ignore_index):
     stable(logits).gather(1, targets[targets != -100][:, None])
     return hundred_only(logits, targets, weight, label_smoothing, ignore_index)
@@ -525,6 +531,12 @@ EXERCISE = Exercise(
             never_ignores,
             "Ignored examples are in the loss, as examples of a class. Leave those whose target is "
             "ignore_index out of the sum and of its divisor.",
+        ),
+        Wrong(
+            "never-ignores",
+            never_ignores_but_looks_up,
+            raises="index -1(00)? is out of|Class values must be non-negative",
+            sure=True,
         ),
         Wrong(
             "hundred-only",

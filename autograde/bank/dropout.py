@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -181,6 +183,19 @@ same_each_time = made_of(
 def p_kept_of_all(x, p, training):
     """As p_kept_wholly, also at p = 1."""
     return x * (torch.rand_like(x) < p) * (1 / p if p else 0.0) if training else x
+
+
+def p_kept_with(at_0, at_1, scale):
+    """A share of p is kept, and p = 0 or p = 1 is a case of its own."""
+
+    def dropout(x, p, training):
+        if not training:
+            return x
+        if p in (0, 1):
+            return x * (at_0, at_1)[int(p)]
+        return x * (torch.rand_like(x) < p) * scale(p)
+
+    return dropout
 
 
 def one_in_the_formula(x, p, training):
@@ -382,7 +397,7 @@ EXERCISE = Exercise(
               "by 1 - p.",
               sure=True),
         Wrong("scaled-by-p", scaled_by_p,
-              "What was kept was divided by p. A share of 1 - p is kept: divide by that."),
+              "What was kept was divided by p. A share of 1 - p should be kept: divide by that."),
         Wrong("scaled-down", scaled_down,
               "What was kept became smaller by a factor of 1 - p. It should make up for the "
               "rest: divide."),
@@ -397,6 +412,10 @@ EXERCISE = Exercise(
               "A share of p was kept, and divided by p. p is the probability of being dropped: a "
               "share of 1 - p is kept."),
         Wrong("p-kept-wholly", p_kept_of_all),
+        *(Wrong("p-kept-wholly", p_kept_with(*ends, lambda p: 1 / p))
+          for ends in ((1.0, 1.0), (1.0, 0.0), (math.nan, 1.0), (math.nan, 0.0))),
+        *(Wrong("p-kept", p_kept_with(*ends, lambda p: 1 / (1 - p)))
+          for ends in ((1.0, 1.0), (1.0, 0.0), (0.0, math.inf))),
         Wrong("p-ignored", always_half,
               "Half of the entries were dropped, whatever p is. p is the probability of being "
               "dropped."),

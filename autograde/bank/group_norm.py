@@ -27,12 +27,18 @@ MOST = 5
 
 
 def draw(source: Draw, part: str) -> Case:
-    """Rows or images of every rank; the width is the number of channels in one case of images."""
+    """Rows or images of every rank.
+
+    Images as wide as there are channels do not ask for the shape of weight and bias: a right mean
+    and a right variance earn their points whatever it is.
+    """
     groups = source.integer(2, 3)
     channels = 6  # another number of groups than in a group
     size = [1 if part in ("variance", "affine") else source.integer(2, 4), channels]
-    if part in ("affine", "little"):
-        size += [source.integer(2, 3), channels] if source.index == 0 else [source.integer(3, 5)]
+    if part in ("alone", "variance") or source.index == 0:
+        size += [source.integer(2, 3), channels]
+    elif source.index == 1:
+        size += [source.integer(3, 5)]
     plain = part in ("alone", "variance")
     return {
         "x": source.normal(*size) + source.uniform(0.5, 1.5),
@@ -209,10 +215,10 @@ EXERCISE = Exercise(
     parts=(
         Part("alone", "an example does not depend on the "
                       "others", points=1, fields=("normal", "alone")),
-        Part("variance", "the values of one row", points=1, fields=("out",)),
+        Part("variance", "the values of one image", points=1, fields=("out",)),
         Part("affine", "weight and bias, one number per channel", points=1, fields=("affine",)),
         Part("little", f"all of it, for x of any rank, at most {MOST} lines changed", points=1,
-             fields=("out", "disturbed", "changed")),
+             cases=3, fields=("out", "disturbed", "changed")),
     ),
     reference=reference,
     draw=draw,
@@ -275,8 +281,13 @@ EXERCISE = Exercise(
         Wrong("corrected-by-channels", corrected_by_channels,
               "Rows are right, but images are not: a group holds channels times pixels, so the "
               "variance was corrected by the wrong number. unbiased=False needs no correction."),
-        Wrong("images-only", images_only),
-        Wrong("images-only", behind_two_dimensions),
+        Wrong("images-only", images_only,
+              "Images come out right, but x of fewer dimensions does not: weight and bias have "
+              "a shape that fits only images. View them as (1, channels), with a 1 for each "
+              "further dimension: (1, channels) + (1,) * (x.dim() - 2).",
+              raises=r"must match the size of tensor|It returned a Tensor of shape", sure=True),
+        Wrong("images-only", behind_two_dimensions,
+              raises=r"must match the size of tensor|It returned a Tensor of shape", sure=True),
         Wrong("eps-outside", eps_outside,
               "eps was added to the root. It belongs to the variance, under the root."),
         Wrong("eps-forgotten", eps_forgotten,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
 import torch
@@ -62,13 +63,15 @@ def run(function, case: Case, device: torch.device) -> Answer:
 
 
 def _roles(found: dict[str, Tensor], case: Case) -> dict[str, str]:
-    """Of each name that is asked for: is it there? And which other names are there."""
+    """Of each name that is asked for: is it there? And which others are, by what follows a dot."""
     names = ["mean", "std", "scale"]
     names += [f"layers.{i}.{n}" for i in range(len(case["sizes"]) - 1) for n in ("weight", "bias")]
     frozen = {n for n, p in found.items() if isinstance(p, nn.Parameter) and not p.requires_grad}
     roles = {n: ("there, frozen" if n in frozen else "there") for n in names if n in found}
     return {n: roles.get(n, "missing") for n in names} | {
-        "other names": ", ".join(sorted(set(found) - set(names)))
+        "other names": ", ".join(
+            sorted(re.sub(r"^\w+\.", "….", n) for n in set(found) - set(names))
+        )
     }
 
 
@@ -155,6 +158,14 @@ moved_in_forward = fixed(
     (BOTH, PLAIN),
     ("(inputs - self.mean) / self.std", "(inputs - self.mean.to(inputs)) / self.std.to(inputs)"),
 )
+mean_moved_in_forward = fixed(
+    ('self.register_buffer("mean", mean)', "self.mean = mean"),
+    ("(inputs - self.mean)", "(inputs - self.mean.to(inputs))"),
+)
+std_moved_in_forward = fixed(
+    ('self.register_buffer("std", std)', "self.std = std"),
+    ("/ self.std", "/ self.std.to(inputs)"),
+)
 scale_frozen = fixed((REGISTERED, "nn.Parameter(torch.ones(sizes[-1]), requires_grad=False)"))
 scale_dropped = fixed(
     ("            self.scale = " + REGISTERED + "\n", ""),
@@ -167,6 +178,9 @@ parameters_of_the_list = fixed(
     (LISTED, LAYERS + "\n            self.listed = nn.ParameterList("
      "p for layer in self.layers for p in layer.parameters())"),
 )  # fmt: skip
+under_another_name = fixed(
+    (LISTED, LAYERS + "\n            self.listed = nn.ModuleList(self.layers)")
+)
 detached = fixed(("layer(hidden))", "layer(hidden)).detach()"))
 no_statistics = fixed(("(inputs - self.mean) / self.std", "inputs"))
 relu_everywhere = fixed(("self.layers[:-1]", "self.layers"), ("self.layers[-1](hidden)", "hidden"))
@@ -291,8 +305,8 @@ EXERCISE = Exercise(
         Wrong(
             "statistics-not-saved",
             not_persistent,
-            "mean and std follow a move but are not in the checkpoint: after loading they are "
-            "those of __init__. A buffer is moved and saved, unless it is made with "
+            "mean and std are not in the checkpoint: after loading they are those of __init__. "
+            "Make both buffers, which are moved and saved: register_buffer, without "
             "persistent=False.",
             sure=True,
         ),
@@ -300,11 +314,14 @@ EXERCISE = Exercise(
         Wrong(
             "one-not-saved",
             std_not_persistent,
-            "One of mean and std follows a move but is not in the checkpoint: a buffer made with "
-            "persistent=False is not saved.",
+            "One of mean and std is not in the checkpoint: after loading it is that of __init__. "
+            "Make both buffers, which are moved and saved: register_buffer, without "
+            "persistent=False.",
             sure=True,
         ),
         Wrong("one-not-saved", mean_not_persistent, sure=True),
+        Wrong("one-not-saved", mean_moved_in_forward, sure=True),
+        Wrong("one-not-saved", std_moved_in_forward, sure=True),
         Wrong(
             "scale-cut-off",
             scale_cut_off,
@@ -346,6 +363,13 @@ EXERCISE = Exercise(
             parameters_of_the_list,
             "The parameters were registered under another name. A checkpoint needs "
             "layers.0.weight: register the layers themselves, with nn.ModuleList.",
+            sure=True,
+        ),
+        Wrong(
+            "under-another-name",
+            under_another_name,
+            "The layers were registered under another name than `layers`. A checkpoint needs "
+            "layers.0.weight: self.layers itself should be the nn.ModuleList.",
             sure=True,
         ),
         Wrong("detached", detached),

@@ -251,6 +251,12 @@ class NormalOfTheBound(Plain):
         return torch.randn(*shape) / math.sqrt(fan_in)
 
 
+class WeightNormal(Plain):
+    def drawn(self, fan_in, *shape):
+        drawn = torch.randn(*shape) / math.sqrt(fan_in)
+        return drawn if len(shape) > 1 else super().drawn(fan_in, *shape)
+
+
 class ZeroForNoBias(Plain):
     def __init__(self, in_features, out_features, bias):
         super().__init__(in_features, out_features, bias)
@@ -264,6 +270,17 @@ class ZeroForNoBias(Plain):
 class OneSided(Plain):
     def drawn(self, fan_in, *shape):
         return torch.rand(*shape) / math.sqrt(fan_in)
+
+
+class WeightOneSided(Plain):
+    def drawn(self, fan_in, *shape):
+        drawn = super().drawn(fan_in, *shape)
+        return drawn.abs() if len(shape) > 1 else drawn
+
+
+class BiasOneSided(Plain):
+    def drawn_bias(self, out_features, fan_in):
+        return super().drawn_bias(out_features, fan_in).abs()
 
 
 class Zeros(Plain):
@@ -559,10 +576,25 @@ EXERCISE = Exercise(
             "uniformly from -1/√in to 1/√in.",
             sure=True,
         ),
+        Wrong("normal-of-the-bound", WeightNormal, sure=True),
         Wrong(
             "one-sided",
             OneSided,
             "All the initial numbers are positive. Draw from -1/√in to 1/√in.",
+            sure=True,
+        ),
+        Wrong(
+            "weight-one-sided",
+            WeightOneSided,
+            "All the weight's initial numbers are positive: torch.rand() begins at 0. Draw from "
+            "-1/√in to 1/√in, e.g. with uniform_().",
+            sure=True,
+        ),
+        Wrong(
+            "bias-one-sided",
+            BiasOneSided,
+            "All the bias's initial numbers are positive: torch.rand() begins at 0. Draw from "
+            "-1/√in to 1/√in, as for the weight.",
             sure=True,
         ),
         Wrong(

@@ -103,6 +103,17 @@ def rise_times_cosine(step, warmup, total, floor):
     return min((step + 1) / max(warmup, 1), 1.0) * _cosine(min(step / total, 1.0), floor)
 
 
+def compares_the_rise(step, warmup, total, floor):
+    rise = (step + 1) / warmup
+    return rise if rise < 1 else _cosine(_done(step, warmup, total), floor)
+
+
+def rise_too_short(step, warmup, total, floor):
+    if step < warmup - 1:
+        return (step + 1) / warmup
+    return _cosine(_done(step, warmup, total), floor)
+
+
 def in_two_branches(step, warmup, total, floor):
     if step < warmup:
         return (step + 1) / warmup
@@ -175,6 +186,16 @@ EXERCISE = Exercise(
             sure=True,
         ),
         Wrong(
+            "rise-too-short",
+            compares_the_rise,
+            "The last step of the warm-up got the cosine's value, a little below 1. The rise is "
+            "for every step < warmup: check that first, which also keeps warmup = 0 out of the "
+            "division.",
+            raises="ZeroDivisionError",
+            sure=True,
+        ),
+        Wrong("rise-too-short", rise_too_short, sure=True),
+        Wrong(
             "rise-a-step-flat",
             _factor("flat", rise=lambda step, warmup: (step + 1) / (warmup + 1)),
             "The rise does not reach 1. In the last step of the warm-up, (step + 1) / warmup is 1.",
@@ -210,38 +231,41 @@ EXERCISE = Exercise(
             "ends-too-early",
             _factor("early", done=lambda step, warmup, total: min(
                 (step - warmup) / (total - warmup - 1), 1.0)),
-            "The cosine reaches its end one step too early. It has total - warmup steps, and done "
-            "is 1 at step = total.",
+            "The cosine reaches its end one step too early. (step - warmup) / (total - warmup) is "
+            "1 at step = total.",
         ),
         Wrong(
             "ends-a-step-late",
             _factor("a_step_late", done=lambda step, warmup, total: min(
                 (step - warmup) / (total - warmup + 1), 1.0)),
-            "The cosine reaches its end one step too late. It has total - warmup steps, and done "
-            "is 1 at step = total.",
+            "The cosine reaches its end one step too late. (step - warmup) / (total - warmup) is 1 "
+            "at step = total.",
         ),
         Wrong(
             "climbs-again",
             _factor("climbs", done=lambda step, warmup, total: (step - warmup) / (total - warmup)),
-            "After the end the factor climbs again, as a cosine does. Keep it at the floor: "
-            "let done be at most 1.",
+            "After the end the factor climbs again, as a cosine does. Keep it at the floor: let "
+            "(step - warmup) / (total - warmup) be at most 1.",
         ),
         Wrong(
             "whole-wave",
             _factor("wave", fall=lambda done, floor: _cosine(2 * done, floor)),
-            "That is a whole wave, down and up again. Use half a wave: cos(pi * done).",
+            "That is a whole wave, down and up again. Use half a wave: the cosine of pi * (step - "
+            "warmup) / (total - warmup).",
         ),
         Wrong("whole-wave", _cut("wave_and_cut", fall=lambda done, at: _cosine(2 * done, at))),
         Wrong(
             "quarter-wave",
             _factor("quarter", fall=lambda done, floor: floor
                     + (1 - floor) * math.cos(math.pi / 2 * done)),
-            "That is a quarter of a wave. Use half a wave: (1 + cos(pi * done)) / 2.",
+            "That is a quarter of a wave. Use half a wave: (1 + cos(pi * share)) / 2, where share "
+            "is (step - warmup) / (total - warmup).",
         ),
         Wrong(
             "straight-down",
             _factor("straight", fall=lambda done, floor: floor + (1 - floor) * (1 - done)),
-            "The factor falls along a straight line. Put `done` into (1 + cos(pi * done)) / 2.",
+            "The factor falls along a straight line. Take (1 + cos(pi * share)) / 2, where share "
+            "is (step - warmup) / (total - warmup).",
         ),
         Wrong(
             "not-halved",

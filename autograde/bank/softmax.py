@@ -149,6 +149,11 @@ def largest_without_keepdims(x, axis):
     return e / e.sum(axis=axis, keepdims=True)
 
 
+def neither_keepdims(x, axis):
+    e = np.exp(x - x.max(axis=axis))
+    return e / e.sum(axis=axis)
+
+
 def float32_always(x, axis):
     return made_of()(x.astype(np.float32), axis)
 
@@ -408,6 +413,14 @@ EXERCISE = Exercise(
             largest_without_keepdims,
             "The maximum lost its axis, so the largest of another slice was subtracted from each "
             "number, and other arrays raise. Keep it: max(axis=axis, keepdims=True).",
+            raises="operands could not be broadcast together",
+        ),
+        Wrong(
+            "neither-keepdims",
+            neither_keepdims,
+            "Maximum and sum both lost their axis, so a square array meets those of other slices, "
+            "and other arrays raise. Keep it in both: max(axis=axis, keepdims=True), "
+            "sum(axis=axis, keepdims=True).",
             raises="operands could not be broadcast together",
         ),
         Wrong(

@@ -50,10 +50,12 @@ EXERCISE = Tune(
         "Adam between 0.02 and 0.04, with a short warm-up; a cosine must not end before the goal.",
     ),
     question="A network of 2-64-64-3 on three spirals, batches of 64. `momentum` is for SGD, with "
-             "Nesterov; `warmup` counts updates, and so does `length`, where a cosine reaches 0. "
-             "The goal is a loss of 0.1 over all training points.",
+             "Nesterov; with Adam and AdamW it may stay None. `warmup` counts updates, and so "
+             "does `length`, where a cosine reaches 0; a constant schedule needs no `length`. The "
+             "goal is a loss of 0.1 over all training points.",
     settings={"optimizer": [*OPTIMIZERS], "lr": (1e-5, 10.0), "momentum": (0.0, 0.99),
               "schedule": ["constant", "cosine"], "warmup": (0, 50), "length": (20, 400)},
+    only_with={"momentum": ("optimizer", "sgd"), "length": ("schedule", "cosine")},
     train=train, quality=-0.1, unit="training loss of 0.1", most=400,
     thresholds=((400, 1), (200, 1), (135, 1)),
     good={"optimizer": "adam", "lr": 0.03, "momentum": 0.0, "schedule": "constant", "warmup": 15,

@@ -125,6 +125,7 @@ whole_gradient = slip((WEIGHT, WEIGHT.replace("lr * ", "")), (BIAS, BIAS.replace
 bias_left = slip((BIAS, ""))
 bias_summed_over_all = slip((BIAS, BIAS.replace("dim=0", "")))
 bias_mean = slip((BIAS, BIAS.replace("sum", "mean")))
+bias_over_examples = slip((BIAS, "    bias -= lr * 2 * error.mean(dim=0)\n"))
 first_example = slip((WEIGHT, "    weight -= lr * slope[:1].T @ inputs[:1]\n"),
                      (BIAS, "    bias -= lr * slope[0]\n"))  # fmt: skip
 weight_not_in_place = slip((WEIGHT, WEIGHT.replace("weight -=", "weight = weight -")))
@@ -243,6 +244,9 @@ EXERCISE = Exercise(
         Wrong("bias-mean", bias_mean,
               "The bias got the mean of the slopes over the batch, where it should get their sum: "
               "the slope already contains the division by B · outputs."),
+        Wrong("bias-over-examples", bias_over_examples,
+              "The bias's slope was divided by the number of examples alone, the weight's was not. "
+              "The mean is over all B · outputs squared errors: divide both by that."),
         Wrong("first-example", first_example,
               "Weight and bias moved as for the first example alone. Sum over the batch."),
         Wrong("first-example", mean_of_the_first),

@@ -191,6 +191,14 @@ both_squeezed = made_of(
     yes_no=lambda z, t: _then_squeezed(yes_no, z, t),
 )
 number_in_float64 = made_of(number=lambda y, t: F.mse_loss(y[:, 0], t))
+yes_no_in_float32 = made_of(
+    yes_no=lambda z, t: F.binary_cross_entropy_with_logits(z[:, 0], t.float())
+)
+labels_in_float32 = made_of(labels=lambda z, t: F.binary_cross_entropy_with_logits(z, t.float()))
+both_in_float32 = made_of(
+    yes_no=lambda z, t: F.binary_cross_entropy_with_logits(z[:, 0], t.float()),
+    labels=lambda z, t: F.binary_cross_entropy_with_logits(z, t.float()),
+)
 with_a_dimension = made_of(after=lambda loss: loss[None])
 
 
@@ -402,12 +410,18 @@ EXERCISE = Exercise(
         Wrong("number-in-float64", number_in_float64,
               "A number: outputs in float32 gave a loss in float64, the targets' dtype. Convert "
               "the targets: targets.to(outputs.dtype).", sure=True),
+        Wrong("targets-in-float32", yes_no_in_float32,
+              "Yes or no, or many labels: outputs in float64 gave a loss in float32. float() makes "
+              "float32 whatever the outputs are: targets.to(outputs.dtype).", sure=True),
+        Wrong("targets-in-float32", labels_in_float32, sure=True),
         Wrong("with-a-dimension", with_a_dimension,
               "The loss has a dimension, [1]. A mean over everything has none.",
               sure=True),
         Wrong("in-float32", in_float32,
               "Outputs in float64 gave a loss in float32. Leave their dtype as it is, and convert "
-              "the targets to it: targets.to(outputs.dtype).", sure=True),
+              "the targets to it: targets.to(outputs.dtype), since float() is always float32.",
+              sure=True),
+        Wrong("in-float32", both_in_float32, sure=True),
         Wrong("off-the-outputs", off_the_outputs),
     ),
     right=(made_of(), with_branches, by_hand, with_modules, always_classes, with_other_losses),

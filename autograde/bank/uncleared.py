@@ -12,16 +12,16 @@ EXERCISE = Number(
         "1 + 2 + … + n = n(n + 1)/2. If .grad is cleared after every k updates, this sum starts "
         "again n/k times."),
     question="A loss has the slope {g} everywhere, so each backward() adds a gradient of {g}. "
-             "Plain SGD with lr = {lr} makes {n} updates from w = 0, without zero_grad(). For the "
-             "last number only, zero_grad() runs once after every {k} updates.",
+             "Plain SGD with lr = {lr} makes {n} updates from w = 0, without zero_grad(). In "
+             "another run, for `windows`, zero_grad() runs after every window of {k} updates.",
     inputs={"g": (3, 9), "lr": [0.01, 0.02, 0.05], "n": [12, 24, 36], "k": [3, 4, 6]},
     answer=lambda g, lr, n, k: {"grad": float(n * g), "moved": lr * g * n * (n + 1) / 2,
                                 "ratio": (n + 1) / 2, "windows": lr * g * n * (k + 1) / 2},
     parts=(Part("grad", "what .grad holds after the last backward()", 1),
            Part("moved", "how far w is from 0 after all updates", 1),
            Part("ratio", "how many times as far that is as with zero_grad() in every update", 1),
-           Part("windows", "how far w is from 0 if zero_grad() runs only now and then, as "
-                           "above", 1)),
+           Part("windows", "how far w is from 0 after the other run, cleared after every "
+                           "window", 1)),
     wrong=(
         Wrong("replaced", lambda g, lr, n, k: {"grad": g}, "backward() adds to what is there."),
         Wrong("one-gradient-a-step", lambda g, lr, n, k: {"moved": lr * g * n, "ratio": 1.0,
@@ -30,6 +30,9 @@ EXERCISE = Number(
         Wrong("one-short", lambda g, lr, n, k: {"grad": (n - 1) * g, "ratio": (n - 1) / 2,
               "moved": lr * g * n * (n - 1) / 2, "windows": lr * g * n * (k - 1) / 2},
               "That begins with an empty update. The first update already has a gradient of {g}."),
+        Wrong("half-a-square", lambda g, lr, n, k: {"moved": lr * g * n * n / 2, "ratio": n / 2,
+              "windows": lr * g * n * k / 2}, "That takes half a square for the sum 1 + 2 + … . "
+                                              "Add up 1 + 2 + 3, and compare it with 3²/2."),
         Wrong("last-one-always", lambda g, lr, n, k: {"moved": lr * g * n * n, "ratio": n,
               "windows": lr * g * n * k}, "Only the last move is that long; earlier ones are "
                                           "shorter."),

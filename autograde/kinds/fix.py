@@ -70,8 +70,8 @@ def limit(exercise: Exercise) -> str:
     """What the statement says about the limit: the same words for every loop, the bank's number."""
     return (
         f"At most {_module_of(exercise).MOST} lines may differ. A line that is changed, indented "
-        "differently, added or removed counts as one, a moved one as two; comments and line "
-        "breaks do not count."
+        "differently, added or removed counts as one, a moved one as two. Comments, blank lines "
+        "and how a statement is wrapped do not count."
     )
 
 

@@ -2,7 +2,8 @@
 
     EXERCISE = Tune(
         id="03a.arena", ..., question="...",
-        settings={"lr": (1e-5, 10.0), "optimizer": ["sgd", "adam"]},
+        settings={"lr": (1e-5, 10.0), "optimizer": ["sgd", "adam"], "momentum": (0.0, 0.99)},
+        only_with={"momentum": ("optimizer", "sgd")},   # None, or left out, with adam
         train=train,          # train(settings, seed) yields the quality after every update
         quality=0.95, most=300, seeds=(0, 1, 2),
         thresholds=((200, 1), (80, 1), (40, 1)),
@@ -43,12 +44,15 @@ class Tune(ValueExercise):
     kind: str = "tune"
     settings: Mapping[str, tuple[float, float] | list[Any]]
     """What may be set: `(low, high)`, both included (whole numbers if both are ints), or a list."""
+    only_with: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
+    """By setting, another one and the item of its list without which it has no effect: then it may
+    be None or missing, and `train` is given its lowest value."""
     train: Callable[[dict[str, Any], int], Iterator[float]]
     """From settings and seed, the quality after each update; more is better, nan is none."""
     quality: float
     """What must be reached."""
     unit: str
-    """The quality in words, e.g. `validation accuracy of 95 %`."""
+    """In words, e.g. `validation accuracy of 95 %`; where it is a `loss`, quality is minus it."""
     most: int
     """Updates after which a run ends."""
     seeds: tuple[int, ...] = (0, 1, 2)
@@ -101,17 +105,35 @@ class Tune(ValueExercise):
         for name in value:
             if name not in self.settings:
                 raise AnswerError(f"'{brief(name)}' cannot be set; {', '.join(self.settings)} can.")
+        found = {
+            name: None if value.get(name) is None else _checked(name, value[name], allowed)
+            for name, allowed in self.settings.items()
+        }
         for name in self.settings:
-            if value.get(name) is None:
-                raise AnswerError(f"'{name}' is not set yet.")
-        return {name: _checked(name, value[name], self.settings[name]) for name in self.settings}
+            if found[name] is None:
+                found[name] = self._unused(name, found)
+        return found
+
+    def _unused(self, name: str, found: dict[str, Any]) -> Any:
+        """What stands for a setting that is not set, because it has no effect with the others."""
+        other, needed = self.only_with.get(name, ("", None))
+        if not other or found[other] in (None, needed):
+            raise AnswerError(f"'{name}' is not set yet.")
+        return self.settings[name][0]
 
     def judge_parts(self, answer: dict[str, Any], student: str) -> list[PartResult]:
         """Train, and pay every threshold that the median passes."""
-        counts = self.counts(tuple(answer.items()))
-        median = statistics.median(counts)
-        runs = ", ".join("not reached" if math.isinf(c) else f"{c:g}" for c in counts)
-        reason = f"Updates until a {self.unit}, by seed: {runs}."
+        runs = self._runs(tuple(answer.items()))
+        median = statistics.median(count for count, _ in runs)
+        reached = "; ".join(
+            f"not reached (in the end {self._in_words(last)})"
+            if math.isinf(count)
+            else f"{count:g}"
+            for count, last in runs
+        )
+        reason = f"Updates until a {self.unit}, by seed: {reached}."
+        if math.isinf(median):
+            reason += f" {self._compare_by([last for _, last in runs])}"
         results = [
             PartResult(part, median <= updates)
             for part, (updates, _) in zip(self.parts, self.thresholds, strict=True)
@@ -122,29 +144,57 @@ class Tune(ValueExercise):
 
     def counts(self, settings: tuple[tuple[str, Any], ...]) -> list[float]:
         """Updates that each seed takes; inf where the quality is not reached."""
-        return _counts(self.id, self.train, settings, self.seeds, self.quality, self.most)
+        return [count for count, _ in self._runs(settings)]
+
+    def _runs(self, settings: tuple[tuple[str, Any], ...]) -> list[tuple[float, float]]:
+        return _runs(self.id, self.train, settings, self.seeds, self.quality, self.most)
+
+    @property
+    def measure(self) -> str:
+        """What is measured: `validation accuracy`."""
+        return self.unit.partition(" of ")[0]
+
+    def _in_words(self, quality: float) -> str:
+        """A quality as its unit says it: `31 %`, or a loss."""
+        if self.unit.endswith("%"):
+            return f"{100 * quality:.0f} %"
+        return f"{-quality if self.measure.endswith('loss') else quality:.3g}"
+
+    def _compare_by(self, ends: list[float]) -> str:
+        """What to watch while most runs do not reach the goal."""
+        if any(map(math.isnan, ends)):
+            return "nan comes from numbers that overflow: first try a smaller rate."
+        return (
+            "Most runs do not reach the goal yet, so compare settings by their "
+            f"{self.measure} in the end."
+        )
 
     @property
     def next_step(self) -> str:
         """Change one setting at a time."""
         return (
-            "Change one setting by a factor of 3 and see whether the number falls. "
-            f'hint("{self.id}") says which one to start with.'
+            "Change one setting at a time: a number by a factor of 3, up or down, or one choice "
+            f'for another. hint("{self.id}") says which one to start with.'
         )
 
 
 @lru_cache(maxsize=256)
-def _counts(
+def _runs(
     _id: str, train: Callable, settings: tuple, seeds: tuple[int, ...], quality: float, most: int
-) -> list[float]:
+) -> list[tuple[float, float]]:
+    """Of each seed: the updates until the quality is reached, and the quality at that point."""
     found = []
     for seed in seeds:
         # as a fresh process has it, and nothing of it is left behind
         with undisturbed(), torch.enable_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.default_generator.manual_seed(seed)
-            run = enumerate(islice(train(dict(settings), seed), most), start=1)
-            found.append(next((update for update, got in run if got >= quality), math.inf))
+            count, got = math.inf, math.nan
+            for update, got in enumerate(islice(train(dict(settings), seed), most), start=1):
+                if got >= quality:
+                    count = update
+                    break
+            found.append((count, got))
     return found
 
 

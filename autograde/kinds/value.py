@@ -203,7 +203,7 @@ class ValueExercise(Exercise):
             yield from wrapped(wrong.message, "  → ")
         if self._says_what_next(verdict):
             yield from wrapped(self.next_step, "  → ")
-        if verdict.passed and self.reason:
+        if self.reason:
             yield f"  {self.reason.points:g} more for the {self.written}, which is graded by hand."
 
     def said_below(self, reasons: list[str]) -> list[str]:

@@ -180,6 +180,10 @@ def numbers_in(value: Any) -> int:
     return sum(map(numbers_in, value)) if isinstance(value, (list, tuple)) else 1
 
 
+LONGEST = 160
+"""Characters of an input that is neither a tensor nor a model: a dictionary of six versions."""
+
+
 def in_words(value: Any) -> str:
     """An input in one line, shortened if it is long."""
     import torch
@@ -194,4 +198,4 @@ def in_words(value: Any) -> str:
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], (tuple, torch.Tensor)):
         inner = ", ".join(in_words(item) for item in value)
         return f"[{inner}]" if isinstance(value, list) else f"({inner})"
-    return " ".join(f"{value!r}".split())[:100]
+    return " ".join(f"{value!r}".split())[:LONGEST]

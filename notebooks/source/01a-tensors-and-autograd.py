@@ -471,7 +471,7 @@ def saliency(model, images, labels):
     Args:
         model: Returns logits [B, C] and does not change its input; after the call each module is
             in the mode it was in before.
-        images: [B, channels, H, W], float, without requires_grad, before the call and after it.
+        images: [B, channels, H, W], float; requires_grad is False, and must be False afterwards.
         labels: Class indices [B], not always the model's own prediction.
 
     Returns:

@@ -120,7 +120,7 @@ class Seven(nn.Module):
 
 # %% [markdown]
 # The model is trained, `model.state_dict()` is saved, and a new process loads it. **Guess:** how
-# many of the seven attributes come back with their trained values?
+# many of the seven attributes come back with the saved model's values?
 
 # %%
 guess("01b.saved", ...)
@@ -606,8 +606,8 @@ if ready(Linear, cross_entropy):
 # | | written yourself | the framework's |
 # | --- | --- | --- |
 # | derivatives | yours to get wrong | autograd's |
-# # | speed, other devices | a lot of work | one line |
-# # | loaders, checkpoints | yours to write | ready |
+# | speed, other devices | a lot of work | one line |
+# | loaders, checkpoints | yours to write | ready |
 # | what happens inside | in sight | out of sight: check shapes, modes, what is registered |
 #
 # Write it once to understand it, then use the framework's and keep the checks.

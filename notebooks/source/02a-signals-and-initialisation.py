@@ -263,7 +263,7 @@ def dead_units(model, loader):
     Args:
         model: It has ReLUs at any depth, each used once per forward pass, or is a ReLU itself.
             Each module may be in any mode.
-        loader: Yields one or more pairs of inputs and targets; each call may iterate it once.
+        loader: Yields one or more pairs of inputs and targets; iterate it only once per call.
 
     Returns:
         {name as in named_modules(): number of dead units, an int or a tensor that holds
@@ -407,8 +407,8 @@ class BatchNorm(nn.Module):
         eps: Added to the variance.
 
     Train mode uses the mean and biased variance of the batch, through which the gradient flows.
-    The running ones move, even under no_grad(), running_var towards the *unbiased* variance. If
-    there is only one number per channel, e.g. one row, it raises a ValueError before they move.
+    The running ones move, even under no_grad(). running_var moves towards the *unbiased* variance.
+    If there is only one number per channel, e.g. one row, it raises a ValueError before they move.
     Eval mode uses the running ones, and changes nothing. x is never changed.
     """
 

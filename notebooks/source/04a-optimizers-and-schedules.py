@@ -265,8 +265,8 @@ class AdamW:
 
 # %% [markdown]
 # Take two weights of 1 whose gradients are noise around 0, one ten thousand times louder than the
-# other. Both have the same decay, 0.1. **Guess:** after 100 steps, which of them has L2 inside Adam
-# shrunk more?
+# other. Both have the same decay, 0.1. **Guess:** after 100 steps, which of them does L2 inside
+# Adam shrink more?
 
 # %%
 guess("04a.which-shrinks", ...)
@@ -588,8 +588,8 @@ TrainingSimulator()
 #
 # Early stopping waits for `patience` epochs in a row for an improvement of more than `min_delta`.
 # Smaller falls count once several of them add up to more than that. A loss of nan never counts as
-# an improvement, so a run with nothing but nan stops. The table shows both cases, too. **Guess:**
-# the losses are 1, 0.9, 0.8, 0.81, 0.82, 0.83 and the patience is 3. At which index, counted from
+# an improvement, so a run with nothing but nan stops. The table shows the slow fall and the nan.
+# **Guess:** the losses are 1, 0.9, 0.8, 0.81, 0.82, 0.83 and the patience is 3. At which index, counted from
 # 0, does it stop?
 
 # %%

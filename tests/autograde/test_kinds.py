@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 
@@ -430,6 +431,40 @@ def test_settings_come_as_a_dict_or_from_a_function_and_thresholds_are_paid_one_
     assert points("03a.arena", good) == points("03a.arena", lambda: good) == 3
     assert points("03a.arena", {**good, "lr": 0.003}) == 2
     assert points("03a.arena", {"optimizer": "sgd", "lr": 0.1, "momentum": 0}) == 1
+
+
+def test_a_setting_that_has_no_effect_with_the_others_may_be_left_out():
+    adam = {"optimizer": "adam", "lr": 0.02}
+    assert points("03a.arena", adam) == points("03a.arena", {**adam, "momentum": None}) == 3
+    result = check("03a.arena", {**adam, "optimizer": "sgd", "momentum": None})
+    assert result.points == 0 and "'momentum' is not set yet" in result.message
+    good = bank.load("04a.arena").good
+    constant = {name: value for name, value in good.items() if name not in ("momentum", "length")}
+    assert points("04a.arena", constant) == points("04a.arena", good)
+    result = check("04a.arena", {**constant, "schedule": "cosine"})
+    assert result.points == 0 and "'length' is not set yet" in result.message
+
+
+@pytest.mark.parametrize(
+    ("id", "settings", "ends"),
+    [
+        ("03a.arena", {"optimizer": "adam", "lr": 1.0}, r"in the end \d+ %"),
+        ("04a.arena", {"optimizer": "sgd", "lr": 0.03, "momentum": 0.0}, r"in the end [01]\.\d+\)"),
+        (
+            "04a.arena",
+            {"optimizer": "sgd", "lr": 10.0, "momentum": 0.99},
+            r"in the end nan.*nan comes",
+        ),
+    ],
+)
+def test_runs_that_never_reach_the_goal_say_where_they_ended(id, settings, ends):
+    others = bank.load(id).good
+    message = " ".join(check(id, {**others, **settings}).message.split())
+    assert message.count("not reached (") == 3 and re.search(ends, message), message
+
+
+def test_points_that_a_person_gives_are_said_under_a_wrong_answer_too():
+    assert "1 more for the reason" in check("03a.what-next", "adamw").message
 
 
 @pytest.mark.parametrize(
