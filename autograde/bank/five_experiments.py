@@ -35,7 +35,6 @@ EXERCISE = Choices(
         Option("linear", "3: without clearing, the norm grows by the same amount in every update.",
                "In the curve the norm rises steeply within 50 updates, then hardly at all."),
         Option("lower", "5: the cosine ends at a lower training loss than the constant rate.",
-               "Both reach 90 % after equally many updates, and here the last loss of the constant "
-               "rate is not the higher one."),
+               "Both reach 90 % after equally many updates, and the cosine's last loss is higher."),
     ),
 )  # fmt: skip

@@ -240,6 +240,16 @@ nan_as_zero = _with_zeros(True)
 nan_of_none_as_zero = _with_zeros(False)
 
 
+def nan_to_num_everywhere(ranks):
+    """The same, and a tensor where only a rank without examples has one."""
+    kept = nan_as_zero(ranks)["grads"]
+    for name in kept:
+        given = [one["grads"][name] for one in ranks if one["grads"][name] is not None]
+        if kept[name] is None and given:
+            kept[name] = torch.zeros_like(given[0])
+    return {**nan_as_zero(ranks), "grads": kept}
+
+
 def nan_skipped(ranks):
     """Whatever is nan takes no part, and the rest is divided by all examples."""
     clean = [
@@ -470,6 +480,7 @@ EXERCISE = Exercise(
               "A rank with examples reported nan, but a number was returned instead: a broken loss "
               "or gradient must stay visible. Leave out ranks by their count, not because of nan.",
               sure=True),
+        Wrong("nan-as-zero", nan_to_num_everywhere, sure=True),
         Wrong("nan-as-zero", nan_skipped, sure=True),
         Wrong("nan-as-zero", nan_of_losses_as_zero, sure=True),
         Wrong("nan-as-zero", nan_of_gradients_as_zero, sure=True),

@@ -377,7 +377,9 @@ EXERCISE = Exercise(
               "Make a new tensor, inputs[index] + noise; += writes into the old one.", sure=True),
         Wrong("variance", Variance),
         Wrong("uniform", Uniform),
-        Wrong("one-number", OneNumber),
+        Wrong("one-number", OneNumber,
+              "All numbers of an example get the same noise: one draw was added to the whole "
+              "example. Draw as many numbers as the input has: its shape.", sure=True),
         Wrong("no-noise", Clean),
         Wrong("noise-alone", NoiseAlone),
     ),

@@ -451,7 +451,7 @@ EXERCISE = Exercise(
     says={
         "said": "what update() says, epoch by epoch:",
         "resumed": "what update() says after the cut, by the epoch of the cut, from 0:",
-        "moved": "epochs whose state was changed by later ones:",
+        "moved": "the list of epochs whose state was changed by later ones",
         "loaded": "the loaded state, after later epochs, by the epoch of the cut:",
         "file": "the state",
     },

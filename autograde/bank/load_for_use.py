@@ -25,23 +25,19 @@ LARGE = 500.0
 CALLED: list[str] = []
 
 
+HIGH, LOW, LAST = "first output 3e-4 too high", "first output 3e-4 too low", "last output 3e-4 off"
+FAR = "output near 500 that is 3e-4 off"
+NAN_COMPUTED, NAN_STORED, NANS = "weights of nan", "stored output of nan", "nan on both sides"
+ROUNDED, CODE = "rounding differences alone", "code in it"
+LACKS, LACKS_ALIKE, MORE = "missing weight", "missing weight that outputs hide", "weight too many"
 FAULTS = {
     "outputs": [],
     "frozen": [],
-    "checked": [
-        "first output too high",
-        "too low",
-        "last output too high",
-        "large",
-        "nan",
-        "nan in the file",
-        "nan on both sides",
-        "roundings",
-    ],
-    "safe": ["code"],
-    "strict": ["a weight missing", "one that is missing starts alike", "a weight too many"],
+    "checked": [HIGH, LOW, LAST, FAR, NAN_COMPUTED, NAN_STORED, NANS, ROUNDED],
+    "safe": [CODE],
+    "strict": [LACKS, LACKS_ALIKE, MORE],
 }
-"""What is wrong with the files that a part asks about."""
+"""What is wrong with the files that a part asks about: `the file with ...`."""
 VALUES = FAULTS["checked"]
 """Faults of the outputs, which the statement wants a ValueError for."""
 
@@ -98,10 +94,10 @@ def run(function, case: Case, device: torch.device) -> Answer:
         answer = {"disturbed": watch.changed(frozenset({"random"})), **_looked_at(model, case)}
         answer["built"] = all(settings == case["settings"] for settings in made) and bool(made)
         CALLED.clear()
-        said = []
+        said = {}
         for fault in case["faults"]:
             torch.save(_spoiled(document, fault), faulty)
-            said.append(f"{fault}: {_raised(function, faulty, build, fault)}")
+            said[fault] = _raised(function, faulty, build, fault)
         return {**answer, "said": said, "called": list(CALLED)}
 
 
@@ -130,8 +126,10 @@ def _raised(function, path: Path, build: Any, fault: str) -> str:
     try:
         function(path, build)
     except Exception as error:
-        right = isinstance(error, ValueError) or fault not in VALUES
-        return "raises" if right else type(error).__name__
+        if fault not in VALUES:
+            return "refused"
+        kind = "ValueError" if isinstance(error, ValueError) else type(error).__name__
+        return f"refused by {kind}"
     return "accepted"
 
 
@@ -146,32 +144,32 @@ def _document(settings: dict, state: dict, inputs: torch.Tensor) -> dict[str, An
 
 def _spoiled(document: dict[str, Any], fault: str) -> dict[str, Any]:
     state, outputs = dict(document["model"]), document["outputs"].clone()
-    if fault == "one that is missing starts alike":  # the outputs cannot tell
+    if fault == LACKS_ALIKE:  # the outputs cannot tell
         state["0.1.bias"] = torch.zeros_like(state["0.1.bias"])
         outputs = _document(document["settings"], state, document["inputs"])["outputs"]
         del state["0.1.bias"]
-    if fault == "first output too high":
+    if fault == HIGH:
         outputs[0, 0] += OFF
-    elif fault == "too low":
+    elif fault == LOW:
         outputs[0, 0] -= OFF
-    elif fault == "last output too high":
+    elif fault == LAST:
         outputs[-1, -1] += OFF
-    elif fault == "large":
+    elif fault == FAR:
         state["1.bias"] = state["1.bias"] + LARGE
         outputs += LARGE + OFF
-    elif fault == "nan in the file":
+    elif fault == NAN_STORED:
         outputs[-1, 0] = torch.nan
-    elif fault in ("nan", "nan on both sides"):
+    elif fault in (NAN_COMPUTED, NANS):
         state["1.bias"] = torch.full_like(state["1.bias"], torch.nan)
-        if fault == "nan on both sides":
+        if fault == NANS:
             outputs.fill_(torch.nan)
-    elif fault == "roundings":
+    elif fault == ROUNDED:
         outputs *= 1 + 1e-6
-    elif fault == "a weight missing":
+    elif fault == LACKS:
         del state["1.bias"]
-    elif fault == "a weight too many":
+    elif fault == MORE:
         state["2.weight"] = torch.ones(2)
-    extra = {"notes": Hostile()} if fault == "code" else {}
+    extra = {"notes": Hostile()} if fault == CODE else {}
     return {**document, "model": state, "outputs": outputs, **extra}
 
 
@@ -180,7 +178,7 @@ def _looked_at(model: Any, case: Case) -> Answer:
         raise AnswerError(f"Return the model; yours is a {type(model).__name__}.")
     with undisturbed():
         outputs = model(case["fresh"])
-    graph = "a graph" if outputs.requires_grad else "no graph"
+    graph = "with a graph" if outputs.requires_grad else "without a graph"
     return {
         "outputs": outputs.detach(),
         "modes": [part.training for part in model.modules()],
@@ -234,6 +232,7 @@ def loaded(
         "not greater": not bool((apart > CLOSE).any()),
         "mean": bool(apart.mean() <= CLOSE),
         "rtol": torch.allclose(model(document["inputs"]), document["outputs"], atol=CLOSE),
+        "allclose": torch.allclose(model(document["inputs"]), document["outputs"]),
         "first row": bool((apart[0] <= CLOSE).all()),
         "nan alike": torch.allclose(
             model(document["inputs"]), document["outputs"], rtol=0, atol=CLOSE, equal_nan=True
@@ -367,8 +366,8 @@ EXERCISE = Exercise(
         "outputs": "the model's outputs on new inputs",
         "built": "whether make_model got the settings from the file",
         "modes": "train mode of each module",
-        "graph": "outputs have",
-        "said": "for faulty files:",
+        "graph": "the outputs",
+        "said": "of the files tried, the one with",
         "called": "what was called while loading",
     },
     by_hand=(checkpoint.load, checkpoint.load_weights),
@@ -400,7 +399,8 @@ EXERCISE = Exercise(
               "compare the largest difference with 1e-4, not the mean."),
         Wrong("relative-limit", but(check="rtol"),
               "An output of about 500 was accepted although it is off by 3e-4. allclose adds 1e-5 "
-              "times the value to its limit: with rtol=0 the limit is just 1e-4."),
+              "times the value to its limit: with rtol=0 and atol=1e-4 the limit is just 1e-4."),
+        Wrong("relative-limit", but(check="allclose")),
         Wrong("one-sided", but(check="signed"),
               "An output that is off in one direction was accepted. Compare the absolute "
               "difference."),

@@ -25,6 +25,8 @@ EPOCHS = 200
 """Epochs whose noise is taken together: enough for its mean and spread."""
 SURE = 5.0
 """Standard errors by which mean and spread may be off: no right answer ever is."""
+BY_CHANCE = 8
+"""Pairs of examples that may agree to three digits by chance where each has one number alone."""
 TAIL = 0.01
 """Share of numbers beyond two standard deviations that normal noise exceeds; of it 4.6 % are."""
 
@@ -115,7 +117,7 @@ def alike(numbers: Tensor) -> bool:
 def unusual(noise: Tensor, inputs: Tensor) -> str:
     """How noise differs from standard normal numbers; empty if it does not."""
     if alike(noise):
-        return "All numbers of an example have the same noise; each has its own."
+        return "All numbers of an example have the same noise; each should have its own."
     drawn = len(noise.round(decimals=2).unique(dim=0)) * noise.shape[1]  # apart from repetitions
     error = SURE / drawn**0.5
     mean, spread = noise.mean().item(), noise.std().item()
@@ -248,14 +250,16 @@ def in_worker(number: int, epoch: int, dataset: Any) -> Iterator[Any]:
 
 def shared(table: Table) -> str:
     """The first two keys that share their noise, and how many differ; empty if all do."""
+    single = all(alike(noise.flatten()) for noise in table.values())
+    digits, chance = (3, BY_CHANCE) if single else (2, 0)
     seen: dict[tuple, tuple[int, int, int]] = {}
     pairs = []
     for key, noise in table.items():
-        rounded = tuple(noise.double().flatten().round(decimals=2).tolist())
+        rounded = tuple(noise.double().flatten().round(decimals=digits).tolist())
         other = seen.setdefault(rounded, key)
         if other != key:
             pairs.append((other, key))
-    if not pairs:
+    if len(pairs) <= chance:
         return ""
     first, second = (f"seed {s}, epoch {e}, example {i}" for s, e, i in pairs[0])
     return (

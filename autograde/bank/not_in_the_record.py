@@ -34,7 +34,8 @@ EXERCISE = Choices(
                "initial weights.", "It draws the same weights if it is set before the model is "
                                    "built."),
     ),
-    reason=Reason(points=2, ask="Which four fields would you add, and what would each have shown?",
+    reason=Reason(points=2, ask="Which four fields would you add to the record, and what would "
+        "each have shown? (A generator without a seed needs a seed, not a field.)",
         rubric=((1, "data and split by a hash; versions; hardware, precision; clean tree or not"),
                 (1, "what a difference in each of them rules in or out")),
         solution="A hash of all examples shows whether data or split changed. Versions and "

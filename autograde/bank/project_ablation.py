@@ -97,7 +97,7 @@ EXERCISE = Write(
     facts=(
         Fact("baseline", "all settings of the baseline: a dictionary", 0.5, of_the_baseline),
         Fact("variant", "all settings of the variant: exactly one value differs", 1, one_change),
-        Fact("images", "validation images", 0.5, enough),
+        Fact("images", "number of validation images", 0.5, enough),
         Fact("differences", "points, variant minus baseline, one per seed", 1, in_images),
         Fact("interval", "95 % Student's t interval of their mean: [low, high]", 0.5,
              from_the_differences),

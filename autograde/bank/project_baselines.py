@@ -245,7 +245,7 @@ WRONG = (
      "classes that occur."),
     ("positions-for-labels", positions_for_labels,
      "The position of the nearest mean was used as its label. unique() lists only the classes that "
-     "occur, so once a class is missing the two differ. Use names[position]."),
+     "occur, so once a class is missing the two differ. Use classes[position]."),
     ("positions-in-validation", positions_in_validation,
      "The label was looked up among those that occur in validation. A class may be missing there "
      "too: use the label that the mean has in training."),
@@ -270,10 +270,10 @@ EXERCISE = Exercise(
     hints=(
         "Both baselines learn from training and are scored on validation. What does each of them "
         "learn?",
-        "targets.unique() lists the classes, x[y == name].mean(0) is the mean of one, and "
+        "classes = targets.unique() lists them, x[y == name].mean(0) is the mean of one, and "
         "torch.cdist gives all distances at once.",
-        "said = names[torch.cdist(val_rows, means).argmin(1)]; its accuracy is the mean of said == "
-        "val_targets as floats. Rows are inputs.flatten(1).",
+        "said = classes[torch.cdist(val_rows, means).argmin(1)]; its accuracy is the mean of "
+        "said == val_targets as floats. Rows are inputs.flatten(1).",
     ),
     signature="baselines(data)",
     parts=(

@@ -156,6 +156,8 @@ def _scales(data: dict[str, Any], case: Case, places: dict[str, list[int]]) -> A
     both = torch.cat([data[side][0].flatten().double() for side in SIDES])
     of_both = abs(both.mean().item()) < CENTRED and abs(both.std().item() - 1) < CENTRED
     other = "0 and 1 only together with validation" if of_both else f"{mean:.3g} and {std:.3g}"
+    if abs(255 * std - 1) < CENTRED and mean < -CENTRED:
+        other = "below 0 and 1/255"
     says: Answer = {"train_scale": "0 and 1" if near else other}
     for side in SIDES:
         known = [i for i in places[side] if i >= 0]
@@ -274,6 +276,16 @@ def only_scaled(images, labels, groups, seed):
     train, val = _drawn(groups, seed)
     x = images.float().unsqueeze(1) / 255
     return _whole(images, labels, train, val) | {
+        "train": (x[train], labels[train].long()), "val": (x[val], labels[val].long())
+    }  # fmt: skip
+
+
+def bytes_as_shares(images, labels, groups, seed):
+    """Images are divided by 255; mean and std are those of bytes."""
+    train, val = _drawn(groups, seed)
+    data = _whole(images, labels, train, val)
+    x = (images.float().unsqueeze(1) / 255 - data["mean"]) / data["std"]
+    return data | {
         "train": (x[train], labels[train].long()), "val": (x[val], labels[val].long())
     }  # fmt: skip
 
@@ -399,14 +411,18 @@ WRONG = (
      "Objects are on both sides: takes of the same object were separated. Split the groups, then "
      "take all images of each group."),
     ("normalised-by-all", normalised_by_all,
-     "Training is centred only together with validation: the mean and deviation were computed over "
-     "all images, so validation has leaked into what is fitted. Compute them over training."),
+     "Mean and deviation were computed over all images, so validation has leaked into what is "
+     "fitted. Compute them over training."),
     ("each-by-itself", each_by_itself,
      "Validation was scaled by different numbers than training. Normalise both sides by the mean "
      "and deviation of training."),
     ("only-scaled", only_scaled,
      "The inputs are not centred with deviation 1, and they do not match mean and std. Return "
      "(images - mean) / std, as floats."),
+    ("bytes-as-shares", bytes_as_shares,
+     "The inputs' deviation is 1/255, as happens if images are divided by 255 before mean and std, "
+     "which are those of bytes, are applied. Leave out the division, or take mean and std of the "
+     "divided images and return them times 255."),
     ("shares-of-one", shares_of_one,
      "mean and std are shares of 255. Give them in bytes, like the images: multiply by 255."),
     ("rounded", rounded, ""),

@@ -308,6 +308,10 @@ WRONG = (
                               "next(iter(ranked), None)")),
      "The most frequent pair was chosen. But people make nine in ten of its mistakes too: multiply "
      "by what is left, 1 - people."),
+    ("people-ignored", edited((GAINS, "100 * counts[pair] / len(targets)")),
+     "The most frequent pair was chosen, and all of its mistakes were taken for its gain. But "
+     "people make some of them too: multiply each pair's share by 1 - people.get(pair, 0), then "
+     "choose."),
     ("headroom-alone", edited(("max(gains, key=gains.get, default=None)",
                                "min(ranked, key=lambda p: people.get(p, 0), default=None)")), ""),
     ("people-share", edited((GAINS, "100 * counts[pair] / len(targets) * people.get(pair, 0)")),

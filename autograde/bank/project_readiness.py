@@ -162,8 +162,8 @@ EXERCISE = Write(
         Fact("probes", f"at least three probes: texts of {WORDS} words or more with a number, or "
                        "{name: number}", 0.5,
              with_evidence),
-        Fact("train_val", "accuracy on training and on validation, from 0 to 1", 0.5, accuracies),
-        Fact("held_back", "hits and number of images on the held-back data", 0.5, hits_of),
+        Fact("train_val", "accuracies from 0 to 1: [training, validation]", 0.5, accuracies),
+        Fact("held_back", "on the held-back data: [hits, number of images]", 0.5, hits_of),
         Fact("baseline", "the nearest mean's accuracy there, from 0 to 1", 0.5, a_bar),
         Fact("interval", "Wilson's 95 % interval of your accuracy there", 0.5, wilson),
         Fact("resumed", "largest difference of a weight, resumed minus "

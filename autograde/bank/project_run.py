@@ -409,12 +409,18 @@ def _best(kit: Kit) -> str:
 
 
 def _ends(kit: Kit) -> str:
-    """Whose weights the model has when the call returns; the last epoch is not the best here."""
-    final = kit.state() if kit.states else {}
-    for epoch, state in sorted(kit.states.items(), reverse=True):
-        if all(torch.equal(state[name], value) for name, value in final.items()):
-            return "the last epoch" if epoch == EPOCHS - 1 else f"epoch {epoch}"
-    return "none of the epochs"
+    """Whose weights the model has when the call returns; the last epoch is not the best here.
+
+    An epoch is called by the number that after_epoch got, which may be counted otherwise: the last
+    one is that of the last call.
+    """
+    if not kit.told:
+        return "unknown, as after_epoch was never called"
+    final = kit.state()
+    for epoch in reversed(kit.told):
+        if all(torch.equal(kit.states[epoch][name], value) for name, value in final.items()):
+            return "the last one" if epoch == kit.told[-1] else f"epoch {epoch}"
+    return "none of them"
 
 
 class Tell(Callback):
@@ -689,7 +695,7 @@ EXERCISE = Exercise(
         "told": "the epochs that after_epoch was called with",
         "died": "whether the kill ended the first call",
         "begins": "what the first update after the kill finds different from the uninterrupted run",
-        "best_resumed": "the weights in best.pt, if the run was killed after its best epoch:",
+        "best_resumed": "the weights in best.pt of a run that was killed after its best epoch",
         "apart": "the largest difference of a weight from the uninterrupted run",
         "made": "the number of updates in the second call",
         "as_whole": "whether the accuracies are those of the uninterrupted run",
@@ -697,8 +703,8 @@ EXERCISE = Exercise(
         "repeats": "whether that call gives the same list",
         "lacks": "what run.json lacks",
         "blind": "what data.train in run.json misses, or reports although nothing differs,",
-        "best": "the weights in best.pt:",
-        "ends": "the weights that the model ends with are those of",
+        "best": "the weights in best.pt",
+        "ends": "the epoch whose weights the model ends with",
     },
     wrong=tuple(
         Wrong(name, function, message, sure=name in SURE) for name, function, message in WRONG

@@ -37,7 +37,7 @@ PASSES = 24
 """Which images never come: one that drop_last leaves out by halves is missed in 1e-7 of cases."""
 
 
-RUNS_WITH = "none, or as long as the run"
+RUNS_WITH = "absent, or as long as the run"
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -137,7 +137,8 @@ def _contract(setup: dict[str, Any], data: dict[str, Any]) -> Answer:
     setup["model"].eval()
     with torch.no_grad():
         outputs = setup["model"](inputs)
-    wanted = [len(targets), data["num_classes"]]
+    shape = list(outputs.shape)
+    per_image = len(shape) == 2 and shape[0] == len(targets)
     rest = len(passes["train_loader"][0][1])  # drop_last may leave out less than a batch
     missing = {key: _missing(passes[key], data[side][0]) for key, side in
                (("train_loader", "train"), ("val_loader", "val"))}  # fmt: skip
@@ -146,7 +147,8 @@ def _contract(setup: dict[str, Any], data: dict[str, Any]) -> Answer:
     return {
         "untrained": untrained(setup),
         "breaches": sorted(breaches),
-        "outputs": "[B, C]" if list(outputs.shape) == wanted else f"{list(outputs.shape)}",
+        "outputs": f"{shape[1]} per image" if per_image
+        else f"a tensor {shape} for {len(targets)} images",
         "train_missing": never or missing["train_loader"] * (missing["train_loader"] >= rest),
         "val_missing": missing["val_loader"],
         "shuffled": not torch.equal(joined(passes["train_loader"]), data["train"][0][
@@ -169,10 +171,10 @@ def _schedule(setup: dict[str, Any]) -> str:
         units = {"update": EPOCHS, "epoch": EPOCHS * len(setup["train_loader"])}
         other = {"update": "epoch", "epoch": "update"}[per]
         if length == units[per]:
-            return f"a step for each {other}, but it steps per {per}"
-        return f"{length} steps; the run has {planned}"
+            return f"as many steps as {other}s, taken once per {per}"
+        return f"{length} steps long, in a run of {planned}"
     if length is None and _runs_out(_rates(setup["optimizer"], scheduler, planned)):
-        return "a rate that has run out before half of the run"
+        return "at a rate of almost 0 before half of the run"
     return RUNS_WITH
 
 
@@ -252,8 +254,8 @@ def _rungs(setup: dict[str, Any], data: dict[str, Any]) -> str:
     failed = [rung for rung in report.rungs if rung.passed is False]
     if not failed:
         return "passed"
-    at = f"it stops at rung {failed[0].number}, {failed[0].title}"
-    return f"{at}; its outputs are probabilities" if _softmax_twice(setup, data) else at
+    at = f"stopped at rung {failed[0].number}, {failed[0].title}"
+    return f"{at}, with probabilities" if _softmax_twice(setup, data) else at
 
 
 def _softmax_twice(setup: dict[str, Any], data: dict[str, Any]) -> bool:
@@ -489,18 +491,18 @@ EXERCISE = Exercise(
     says={
         "untrained": "the list of parameters that would not train",
         "breaches": "what breaks the contract of a batch (check_batch shows how)",
-        "outputs": "the shape of the model's outputs",
+        "outputs": "the number of the model's outputs",
         "train_missing": "the number of training images that are in no batch",
         "val_missing": "the number of validation images that are in no batch",
         "shuffled": "whether a training epoch has a different order from the data",
-        "schedule": "the length of the schedule:",
+        "schedule": "the schedule",
         "same_weights": "whether two set-ups with one seed have the same weights",
         "same_order": "whether they have the same order of the images",
         "other_weights": "whether another seed gives different weights",
         "other_order": "whether another seed gives a different order",
         "another_order": "whether two epochs have different orders",
         "fresh": "whether each call builds a new model",
-        "rungs": "the ladder (climb(setup, top=4) shows why):",
+        "rungs": "the ladder (climb(setup, top=4) shows why)",
         "findings": "the doctor's list of findings (diagnose(setup) explains each)",
     },
     wrong=tuple(

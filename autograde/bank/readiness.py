@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from autograde.kinds import Fact, Reason, Write
@@ -27,6 +28,10 @@ EMPTY = {"scaler": "The run is in FP32: it has no scaler, so there is nothing to
 LEAST_SCORE = 0.8
 """The candidate reads 0.99 of training and 0.97 of validation; rounding moves that by less."""
 MOST_ABOVE = 0.05
+IMAGES = {"train": 1438, "val": 359}
+"""The candidate's images: each accuracy is a share of as many."""
+MOST_DIGITS = 9
+"""That are looked at: a float's last ones are roundings."""
 SHORTEST = 3
 """Words of a risk or its sign: `overfitting` names neither where nor when."""
 
@@ -67,6 +72,17 @@ def measured_probes(facts: Mapping[str, Any]) -> str:
     return ""
 
 
+def is_share(value: float, of: int) -> bool:
+    """Whether so many hits of so many images give the number, rounded or cut to its digits."""
+    digits = min(len(f"{Decimal(str(value)):f}".partition(".")[2]), MOST_DIGITS)
+    written, power = round(value * 10**digits), 10**digits
+    near = round(value * of)
+    return any(
+        written in (hits * power // of, (2 * hits * power + of) // (2 * of))
+        for hits in (near - 1, near, near + 1)
+    )
+
+
 def both_scores(facts: Mapping[str, Any]) -> str:
     """Two accuracies, each a share, of two different loaders."""
     given = facts["scores"]
@@ -85,6 +101,16 @@ def both_scores(facts: Mapping[str, Any]) -> str:
         return "Validation is far above training: are the two swapped?"
     if given["train"] == given["val"]:
         return "Both are the same to the last digit: were they evaluated on the same loader?"
+    train, val = given["train"], given["val"]
+    fits, fits_swapped = (
+        all(is_share(value, of) for value, of in zip(pair, IMAGES.values(), strict=True))
+        for pair in ((train, val), (val, train))
+    )
+    if fits_swapped and not fits:
+        return (
+            f"Of {IMAGES['train']:,} training and {IMAGES['val']} validation images, whole numbers "
+            "of hits give these two the other way round. Are they swapped?"
+        )
     return ""
 
 

@@ -57,24 +57,27 @@ def run(function, case: Case, device: torch.device) -> Answer:
         look = {"whole": _watch, "failed": _fail_as_torch if case["as_torch"] else _fail,
                 "killed": _kill}  # fmt: skip
         seen = look.get(case["part"], _plain)(function, second, path)
-        left = {"read": kept(_read, path), "files": _listed(path.parent)}
+        left = {"read": kept(_read, path), "files": _different(path)}
         return {
-            "synced": "no rename",
-            "folder": "no rename",
+            "synced": "missing, as there is no rename",
+            "folder": "missing, as there is no rename",
             **renames.get(path, {}),
             **left,
             **seen,
         }
 
 
-def _listed(folder: Path) -> list[str]:
-    """The names of the files; of those that were there before, whether they are as they were."""
-    return [
-        file.name
-        if file.name not in OTHERS or file.read_bytes() == OTHERS[file.name].encode()
-        else f"{file.name}, changed"
-        for file in sorted(folder.iterdir())
+def _different(path: Path) -> str:
+    """Which files besides the checkpoint are new, changed or missing."""
+    now = {file.name: file.read_bytes() for file in path.parent.iterdir() if file != path}
+    before = {name: content.encode() for name, content in OTHERS.items()}
+    found = [f"{name} (new)" for name in sorted(now.keys() - before.keys())]
+    found += [
+        f"{name} ({'changed' if name in now else 'missing'})"
+        for name in before
+        if now.get(name) != before[name]
     ]
+    return ", ".join(found) or "nothing"
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -161,7 +164,7 @@ def _watched_os() -> Iterator[dict[Path, dict[str, str]]]:
             rename(source, target, **options)
             seen[target] = {
                 "synced": "before the rename" if whole else "not before the rename",
-                "folder": "the same folder" if here else "another folder",
+                "folder": "the folder of path" if here else "another folder",
             }
 
         return renamed
@@ -187,6 +190,18 @@ def save(state, path, name=".partial"):
         with open(partial, "wb") as file:
             torch.save(state, file)
             file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def without_flush(state, path):
+    """torch.save has already passed Python's buffer on to the system."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with open(partial, "wb") as file:
+            torch.save(state, file)
             os.fsync(file.fileno())
         os.replace(partial, path)
     finally:
@@ -318,24 +333,43 @@ def elsewhere(state, path):
     shutil.move(file.name, path)
 
 
-def part_left(state, path):
-    partial = path.with_name(path.name + ".partial")
-    with open(partial, "wb") as file:
-        torch.save(state, file)
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+NAMES = (
+    lambda path: path.with_name(path.name + ".partial"),
+    lambda path: path.with_name(path.name + ".tmp"),
+    lambda path: path.with_suffix(".tmp"),
+    lambda path: path.with_suffix(path.suffix + ".tmp"),
+)
+"""What students call the new file; a message names the one that is left."""
 
 
-def part_left_by_torch(state, path):
-    partial = path.with_name(path.name + ".partial")
-    try:
+def part_left(name):
+    """Never cleans up."""
+
+    def wrong(state, path):
+        partial = name(path)
         with open(partial, "wb") as file:
             torch.save(state, file)
             os.fsync(file.fileno())
         os.replace(partial, path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
+
+    return wrong
+
+
+def part_left_by_torch(name):
+    """Cleans up after an OSError alone."""
+
+    def wrong(state, path):
+        partial = name(path)
+        try:
+            with open(partial, "wb") as file:
+                torch.save(state, file)
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
+
+    return wrong
 
 
 def swallowed(state, path):
@@ -437,7 +471,7 @@ EXERCISE = Exercise(
         "Which single system operation replaces one file by another?",
         "Write a file with another name in path.parent. What must be true before it gets the final "
         "name, and what should happen to it if writing fails?",
-        "open(partial, 'wb'), torch.save into it, flush, os.fsync(file.fileno()); after the with, "
+        "open(partial, 'wb'), torch.save into it, os.fsync(file.fileno()); after the with, "
         "os.replace(partial, path); all in try ... finally partial.unlink(missing_ok=True).",
     ),
     signature="save(state, path)",
@@ -457,12 +491,12 @@ EXERCISE = Exercise(
     draw=draw,
     run=run,
     says={
-        "read": "what torch.load(path, weights_only=True) gives:",
-        "files": "the files in the folder afterwards:",
-        "seen": "what is at the path, over time:",
-        "raised": "a full disk makes save() raise",
-        "synced": "os.fsync of the whole new file came",
-        "folder": "the new file came from",
+        "read": "the state loaded again",
+        "files": "what is different in the folder afterwards, besides the checkpoint,",
+        "seen": "what is at the path over time",
+        "raised": "what save() raises on a full disk",
+        "synced": "os.fsync of the whole new file",
+        "folder": "the folder in which the new file was written",
     },
     by_hand=(checkpoint.save, checkpoint.write_whole, checkpoint.save_last),
     wrong=(
@@ -479,20 +513,22 @@ EXERCISE = Exercise(
         Wrong("gap", old_moved_away),
         Wrong("not-synced", not_synced,
               "The new file got its name before its bytes were synced to the disk: after a power "
-              "cut the name can exist without its bytes. Call flush() and os.fsync before the "
-              "rename."),
+              "cut the name can exist without its bytes. Call os.fsync once the whole file is "
+              "written, and before the rename."),
         Wrong("not-synced", synced_too_late),
         Wrong("not-synced", synced_too_early),
         Wrong("elsewhere", elsewhere,
               "The new file came from another folder. From another disk a rename is a copy, or an "
               "error: write the file into path.parent."),
-        Wrong("part-left", part_left,
+        Wrong("part-left", part_left(NAMES[0]),
               "After a failed write, part of the new file is still in the folder. Remove it before "
               "the exception reaches the caller.", sure=True),
-        Wrong("part-left-by-torch", part_left_by_torch,
+        *(Wrong("part-left", part_left(name), sure=True) for name in NAMES[1:]),
+        Wrong("part-left-by-torch", part_left_by_torch(NAMES[0]),
               "Part of the new file is left in the folder after a RuntimeError, which torch.save "
               "may raise on a full disk; after an OSError it was removed. Clean up in `finally`.",
               sure=True),
+        *(Wrong("part-left-by-torch", part_left_by_torch(name), sure=True) for name in NAMES[1:]),
         Wrong("swallowed", swallowed,
               "The disk was full, but save() returned as if all was well. Clean up, but let the "
               "exception reach the caller.", sure=True),
@@ -518,5 +554,5 @@ EXERCISE = Exercise(
         Wrong("others-removed", under_a_name_in_use, sure=True),
         Wrong("wrapped", wrapped),
     ),
-    right=(save, in_memory_first, with_a_random_name, synced_afterwards_by_name),
+    right=(save, without_flush, in_memory_first, with_a_random_name, synced_afterwards_by_name),
 )  # fmt: skip

@@ -159,7 +159,7 @@ EXERCISE = Exercise(
         "history": "the validation losses:",
         "best_epoch": "best_epoch",
         "best_loss": "best_loss",
-        "training": "whether the model ends in train mode:",
+        "training": "whether the model ends in train mode",
     },
     wrong=(
         Wrong("last-weights", shallow,

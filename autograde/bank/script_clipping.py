@@ -114,6 +114,8 @@ reference = fixed()
 after_the_step = fixed((CLIP + STEP, STEP + CLIP))
 cleared_late = given((CLEAR, ""), (STEP, STEP + CLEAR))
 stale = given((CLEAR, ""), (CLIP, CLIP + CLEAR))
+cleared_between = fixed((CLEAR, ""), (BACKWARD + CLIP, BACKWARD + CLEAR + CLIP))
+cleared_before_step = fixed((CLEAR, ""), (CLIP, CLIP + CLEAR))
 first_group = fixed((CLIP, CLIP.replace("parameters,", 'optimizer.param_groups[0]["params"],')))
 by_value = fixed((CLIP, "            norm = nn.utils.get_total_norm([p.grad for p in parameters])\n"
                   "            nn.utils.clip_grad_value_(parameters, max_norm)\n"))  # fmt: skip
@@ -209,6 +211,14 @@ EXERCISE = Exercise(
         Wrong("old-gradients", stale,
               "The logged norms are those of the previous update, and the steps still use "
               "gradients that were not clipped."),
+        Wrong("cleared-too-soon", cleared_between,
+              "The logged norms are 0, and no weight has moved: there was no gradient left when "
+              "clipping ran. zero_grad() clears what backward() has filled: call it before "
+              "backward(), or after step().", sure=True),
+        Wrong("cleared-before-step", cleared_before_step,
+              "The log now shows real norms, but no weight has moved: the gradients were cleared "
+              "after clipping and before step(). Call zero_grad() before backward(), or after "
+              "step()."),
         Wrong("by-value", by_value,
               "Each entry of the gradient is clipped separately, so its direction changes. Scale "
               "all entries by one factor."),

@@ -121,6 +121,7 @@ swapped_rates = fixed(
     ('{"params": trained[:-2], "lr": lr / 10}', '{"params": trained[:-2], "lr": lr}'),
     ('{"params": trained[-2:], "lr": lr}', '{"params": trained[-2:], "lr": lr / 10}'),
 )
+head_cut = fixed(("trained[:-2]", "trained[:-1]"), ("trained[-2:]", "trained[-1:]"))
 frozen_head = fixed(
     (HEAD, HEAD + "    model[-1].requires_grad_(False)\n"),
     ("trained[:-2]", "trained"),
@@ -195,6 +196,9 @@ EXERCISE = Exercise(
         Wrong("swapped-rates", swapped_rates,
               "The head learns at a tenth of the rate and the middle layer at the full rate: it "
               "was the other way round."),
+        Wrong("head-cut", head_cut,
+              "The head's bias learns at the full rate, but its weight learns at a tenth of it. A "
+              "linear layer has two tensors: the last two of `trained` are the head's."),
         Wrong("still-head", frozen_head,
               "The returned head still has its initial weights. Does the optimizer hold its "
             "tensors themselves, not copies, and is the head made only once?"),

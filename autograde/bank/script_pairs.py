@@ -121,6 +121,8 @@ begun_again = fixed(
 )  # fmt: skip
 drawn_and_dropped = given((SECOND, "labels[order]"), (ROWS, ROWS + "        torch.randperm("
                            "len(rows), generator=generator)\n"))  # fmt: skip
+second_of_two = fixed((ROWS, ROWS + ORDER + ROWS))
+redrawn_for_labels = given((ROWS, ""), (SECOND, "labels[order]"), (ORDER, ORDER + ORDER + ROWS))
 without_generator = fixed(("(len(rows), generator=generator)", "(len(rows))"))
 own_generator = fixed(
     ("(len(rows), generator=generator)", "(len(rows), generator=torch.Generator())")
@@ -205,6 +207,8 @@ EXERCISE = Exercise(
         Wrong("drawn-and-dropped", drawn_and_dropped,
               "The pairs are right, but the orders differ: the generator is still used twice per "
               "epoch. Draw only one permutation."),
+        Wrong("drawn-and-dropped", second_of_two),
+        Wrong("drawn-and-dropped", redrawn_for_labels),
         Wrong("unshuffled", neither,
               "Rows and labels match, but they come in the same order in every epoch. Keep the "
               "shuffling, with one order for both."),

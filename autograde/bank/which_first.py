@@ -13,7 +13,8 @@ EXERCISE = Order(
         "Turn knobs only after every inspection: the learning rate first, a larger model last.",
     ),
     question="The loss of one batch of twelve stays near ln(classes) for 200 updates. Put the "
-    "checks in an order in which each one can rely on those before it.",
+    "checks in an order in which each one can rely on those before it. Look at everything that "
+    "can be looked at before you turn a knob, and turn the likelier and cheaper knob first.",
     steps=(
         Step("same", "Print the sum of the inputs and of the targets in each step: is it always "
                      "the same batch?"),

@@ -98,8 +98,8 @@ plot_distances(without)
 # With everything restored the difference is 0 after every update: not small, but the same bits.
 # Without the schedule the first update is still right, because its learning rate is in the
 # optimizer's state; then the cosine starts again at the full rate. Without Adam's averages the
-# first update is the worst of all. Without a generator you get another run of the same kind: no
-# worse, only different.
+# first update differs most. Without a generator you get another run of the same kind: no worse, only
+# different.
 
 # %% exercise 03g.missing
 
@@ -124,13 +124,14 @@ museum.exhibit("B27").plot()
 # Train. After each epoch, save to `path` everything that the next epoch reads. If that file already
 # exists, continue from it. Before it calls your function, each process builds its own
 # model, optimizer, schedule and loader, with different random numbers. Two generators are in use:
-# torch's global one, and `loader.generator`, from which the loader draws its order.
+# torch's global one on the CPU, where the check runs, and `loader.generator`, from which the loader
+# draws its order.
 def train_to(model, optimizer, scheduler, loader, criterion, epochs, path):
     """Train to `epochs` epochs in total, including those of earlier, killed processes.
 
     Per batch: clear, forward, loss, backward, step; at the end of an epoch scheduler.step(), then
     save the file. If a process was killed inside an epoch, the next one continues after the last
-    finished epoch. It ends with the same bits as a process that was never killed.
+    finished epoch. The last process ends with the same bits as one that was never killed.
 
     Args:
         model: In train mode; may contain dropout.
@@ -296,9 +297,9 @@ plot_instants({"torch.save(state, path)": watched(direct),
 # %% exercise 03g.save
 # Write the new file next to the old one, in the same folder, and let a single system operation put
 # it in the old one's place. A rename can reach the disk before the bytes of the file do: after a
-# power cut the name is there, but its content is not. So sync the bytes first: `flush()` passes
-# Python's buffer to the system, and `os.fsync` waits until the bytes are on the disk. `torch.save`
-# does the writing.
+# power cut the name is there, but its content is not. So sync the bytes first: `os.fsync` waits until
+# what the system has is on the disk. `torch.save` does the writing, and passes all of it to the
+# system; after a `write()` of your own, `flush()` does that.
 def save(state, path):
     """Save a checkpoint; a kill at any instant leaves either the old or the new file under path.
 
@@ -568,8 +569,10 @@ plot_repeats({name: distance for name, (distance, _) in again.items()})
 # %% [markdown]
 # Rounding differences of about 1e-8 grow during training to a few millionths: the bits differ, but
 # no image is classified differently. Another GPU, another number of threads or another version of
-# torch have the same effect, which is why nobody promises the same bits across machines. Changing
-# any other layer makes a different run, whose accuracy differs by half a point or more.
+# torch start in the same way, which is why nobody promises the same bits across machines. Over many
+# thousand updates such differences can grow until the run is as far off as with another seed.
+# Changing any other layer makes a different run at once: its accuracy differs by half a point or
+# more.
 
 # %% [markdown]
 # Seeds have to be set before anything is drawn, and for every generator in use: Python's, NumPy's,

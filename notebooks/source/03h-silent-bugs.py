@@ -27,6 +27,8 @@
 # twice. Stuck? `hint("03h.six-logs")` gives three hints.*
 
 # %%
+import copy
+
 import torch
 from torch import nn
 
@@ -215,8 +217,18 @@ plot_one_batch_bugs(curves, memorised)
 # ## 3h.5 Five experiments, as they came out
 #
 # The chapter on training loops predicts how five experiments end. You will run them, on the same
-# spirals and from the same start, with one change each. **Guess** two of the results first. How
-# does Adam end with a learning rate of 1 instead of 0.01?
+# spirals and from the same start as Adam at 0.01, with one change each:
+#
+# | | change | predicted |
+# | --- | --- | --- |
+# | 1 | Adam's learning rate is 1 | nan at once |
+# | 2 | SGD at the same rate, and at 0.3 | three to five times slower |
+# | 3 | gradients not cleared | the norm grows linearly |
+# | 4 | no `no_grad()` in evaluation | each adds memory |
+# | 5 | a cosine schedule | ends lower |
+
+# %% [markdown]
+# **Guess** two of the results first. How does Adam end with a learning rate of 1 instead of 0.01?
 
 # %%
 guess("03h.adam-one", ...)

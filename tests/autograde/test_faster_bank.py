@@ -73,6 +73,8 @@ def facts(**change):
         ("probes", {"1": 2.3, "2": 0.1, "3": 0.2}, "does not name a probe"),
         ("scores", {"train": 0.04, "val": 0.11}, "is that an accuracy"),
         ("scores", {"train": 0.8, "val": 0.99}, "swapped"),
+        ("scores", {"train": 351 / 359, "val": 1402 / 1438}, "the other way round"),
+        ("scores", {"train": 0.97772, "val": 0.97497}, "the other way round"),
     ],
 )
 def test_a_fact_that_cannot_be_checked_is_told_what_is_missing(key, value, says):
@@ -80,3 +82,13 @@ def test_a_fact_that_cannot_be_checked_is_told_what_is_missing(key, value, says)
              bank.load("03i.readiness").facts}  # fmt: skip
     assert says in wrong.pop(key)
     assert not any(wrong.values())  # one mistake, one part
+
+
+@pytest.mark.parametrize("digits", [2, 3, 4, 6, 17])
+def test_scores_that_a_student_rounded_or_cut_are_not_taken_for_swapped(digits):
+    for train, val in ((1402, 351), (1421, 348), (1430, 350), (1395, 355)):
+        for cut in (round, lambda value, n: int(value * 10**n) / 10**n):
+            given = {"train": cut(train / 1438, digits), "val": cut(val / 359, digits)}
+            if given["train"] != given["val"]:
+                (scores,) = (f for f in bank.load("03i.readiness").facts if f.key == "scores")
+                assert scores.wrong(facts(scores=given)) == ""

@@ -51,6 +51,7 @@ IN_A_HIDDEN_PART = {
     "03g.save": "new-file-only",
     "03g.stopper": "settings-too",
     "03h.best": "later-of-equals",
+    "03h.clipping": "far-above-alone",
     "03i.join-ranks": "empties-removed",
     "04a.adamw": "decay-fixed state-of-the-class",
     "04a.groups": "head-by-place head-alone-skipped shared-twice only-of-modules body-first "
