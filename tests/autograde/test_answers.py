@@ -1,4 +1,4 @@
-"""What a message says of an exception: whole sentences, or whole words, and the line it came from."""
+"""What a message says of an exception: whole sentences or words, and the line that raised it."""
 
 import pytest
 
