@@ -35,6 +35,8 @@ class Raised:
     text: str = ""
 
 
+MOST_TEXT = 300
+"""Characters of an exception's text; a message cannot be flooded."""
 BLANK = Raised("NotImplementedError")
 """What a cell as released raises; torch's own errors of this kind have a text."""
 
@@ -53,10 +55,22 @@ def answer_of(
     except (AnswerError, NotAllowedError) as fault:
         return Raised(type(fault).__name__, str(fault))
     except Exception as fault:
-        text = " ".join(str(fault).split())[:300]
+        text = shortened(" ".join(str(fault).split()))
         if _in_our_own_code(fault, function):
             return Raised("AnswerError", _not_understood(exercise, type(fault).__name__, text))
-        return Raised(type(fault).__name__, text + _line_of(fault, function) + advice(text))
+        line = _line_of(fault, function)
+        said = text.removesuffix(".") if line else text
+        return Raised(type(fault).__name__, said + line + advice(text))
+
+
+def shortened(text: str, most: int = MOST_TEXT) -> str:
+    """A text of at most so many characters, cut after a sentence, or else after a word."""
+    if len(text) <= most:
+        return text
+    cut = text[: most - 1]
+    if (end := cut.rfind(". ")) > most // 3:
+        return cut[: end + 1]
+    return (cut.rpartition(" ")[0] or cut) + "…"
 
 
 def _look_at_arguments(exercise: Exercise, function: Callable[..., Any]) -> None:

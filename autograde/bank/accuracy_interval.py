@@ -25,8 +25,7 @@ EXERCISE = Number(
         "h²."),
     question="A model is wrong on {w} of {n} validation examples, and z is 1.96. First, give the "
     "ends of Wilson's 95 % interval for its accuracy, as shares. Then: at the observed accuracy p, "
-    "how many examples n, rounded or not, make z·√(p(1 − p) / n) as small as {h} points "
-    "(hundredths)?",
+    "for which n is z·√(p(1 − p) / n) equal to {h} / 100, which is {h} points? You may round n.",
     inputs={"n": (40, 90), "w": (3, 6), "h": [1.0, 1.5, 2.0]}, within=0.004,
     answer=lambda n, w, h: ends(n, w) | needed(n, w, h),
     parts=(Part("low", "the lower end", points=1), Part("high", "the upper end", points=1),
@@ -43,6 +42,9 @@ EXERCISE = Number(
         Wrong("ends-swapped", lambda n, w, h: dict(zip(("high", "low"), ends(n, w).values(),
                                                        strict=True)),
               "The two ends are swapped: the lower end is the smaller share."),
+        Wrong("undivided", lambda n, w, h: {
+              k: v * (1 + 1.96**2 / n) for k, v in ends(n, w).items()},
+              "Those ends are 1 + z²/n times too large. Divide the whole numerator by that."),
         Wrong("one-sigma", lambda n, w, h: needed(n, w, 1.96 * h),
               "That leaves out z, as if it were 1 instead of 1.96."),
         Wrong("in-percent", lambda n, w, h: {k: 100 * v for k, v in ends(n, w).items()},
@@ -51,6 +53,10 @@ EXERCISE = Number(
               "That uses {h} as a share. {h} points are {h} hundredths."),
         Wrong("not-squared", lambda n, w, h: {"needed": needed(n, w, h)["needed"] ** 0.5},
               "Half the width takes four times as many examples: the count grows with the square."),
+        Wrong("ratio-not-squared", lambda n, w, h: {
+              "needed": (n * needed(n, w, h)["needed"]) ** 0.5},
+              "That is {n} times the ratio of the half-widths. Half the width takes four times as "
+              "many examples: square the ratio."),
         Wrong("full-width", lambda n, w, h: needed(n, w, h / 2),
               "That makes the whole interval {h} points wide. The question asks for the "
               "half-width."),

@@ -22,15 +22,28 @@ EXERCISE = Number(
     parts=(Part("largest", "gain of the best single stage, made perfect", points=1),
            Part("second", "gain of a perfect reader once the detector is perfect", points=1),
            Part("both", "detector and reader both perfect: gain beyond the sum of their single "
-                        "gains", points=1)),
+                        "gains (may be negative)", points=1)),
     wrong=(
         Wrong("codes", lambda n, now, d, r, c, dr: {"largest": float(max(d, r, c) - now),
-                                                    "second": float(dr - d)},
+                                                    "second": float(dr - d),
+                                                    "both": float(dr - d - r + now)},
               "That is a number of codes. A point of accuracy is one percent of all {n} codes."),
         Wrong("of-the-mistakes", lambda n, now, d, r, c, dr: {
             "largest": 100 * (max(d, r, c) - now) / (n - now), "second": 100 * (dr - d) / (n - d)},
               "That is relative to the codes that were read wrongly. Accuracy is relative to all "
               "{n}."),
+        Wrong("of-those-read", lambda n, now, d, r, c, dr: {
+            "largest": 100 * (max(d, r, c) - now) / now, "second": 100 * (dr - d) / d,
+            "both": 100 * (dr - d - r + now) / now},
+              "That is relative to the codes that were already read correctly. A point is one "
+              "percent of all {n}."),
+        Wrong("shares", lambda n, now, d, r, c, dr: {"largest": (max(d, r, c) - now) / n,
+              "second": (dr - d) / n, "both": (dr - d - r + now) / n},
+              "That is a share. Give points: 100 times as many."),
+        Wrong("still-missing", lambda n, now, d, r, c, dr: {
+            "largest": 100 * (n - max(d, r, c)) / n},
+              "That is what all three perfect gain beyond the best single stage. Give what that "
+              "stage gains over {now}."),
         Wrong("accuracy", lambda n, now, d, r, c, dr: {
             "largest": 100 * max(d, r, c) / n, "second": 100 * dr / n, "both": 100 * dr / n},
               "That is the accuracy reached. Give the gain."),

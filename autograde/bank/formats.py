@@ -19,16 +19,14 @@ EXERCISE = Choices(
                "It becomes 70,144: BF16 has FP32's range, with gaps of under 1 %.", right=True),
         Option("fp16-scaled", "FP16 can hold a gradient of 1e-8 once it is multiplied by 65,536.",
                "The product, 6.6e-4, is well within FP16's range.", right=True),
-        Option("bf16-small", "BF16 can hold a gradient of 1e-8, unscaled, without its becoming "
-               "0.",
+        Option("bf16-small", "BF16 can hold an unscaled gradient of 1e-8: it does not become 0.",
                "BF16's smallest normal number is 1.2e-38: no loss scale is needed.", right=True),
         Option("fp16-large", "FP16 can hold 70,000 with an error of less than 1 %.",
                "FP16's largest number is 65,504, so 70,000 becomes inf."),
         Option("bf16-step", "A BF16 weight of 1 ends near 0.9 after 0.001 is subtracted from it "
                "100 times.", "Each 0.999 is rounded back to 1, so the weight never moves: weights "
                "that an optimizer moves in small steps stay in FP32."),
-        Option("fp16-gradient", "FP16 can hold a gradient of 1e-8, unscaled, without its becoming "
-               "0.",
+        Option("fp16-gradient", "FP16 can hold an unscaled gradient of 1e-8: it does not become 0.",
                "FP16's smallest positive number is 6.0e-8: anything below half of that becomes 0."),
     ),
     reason=Reason(points=2, ask="Why does training in FP16 need a loss scaler, and in BF16 not? "

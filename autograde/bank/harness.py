@@ -318,8 +318,8 @@ class Watch:
     Args:
         model: None where an exercise has none.
         optimizer: The same.
-        data: Tensors and lists that were handed over, by the names that the exercise gives them; a
-            sequence where they have none.
+        data: Tensors and lists that were handed over, by their arguments' names, or by what a
+            message calls them; a sequence where they have none.
     """
 
     def __init__(
@@ -382,7 +382,8 @@ class Watch:
     def _handed(self) -> Iterator[tuple[str, Any]]:
         """What was handed over, and how a message calls it."""
         if isinstance(self.data, Mapping):
-            yield from ((f"{name}, which it was handed", it) for name, it in self.data.items())
+            for name, value in self.data.items():
+                yield f"its argument {name}" if name.isidentifier() else name, value
             return
         for number, value in enumerate(self.data):
             yield f"what it was handed ({_named(value)}, number {number})", value

@@ -48,6 +48,12 @@ EXERCISE = Number(
             "pairs": counts(s, r, w)["pairs"], "width": 1.96 * r / sqrt(k)},
               "That uses the standard deviation of single runs, {r}, not that of the differences, "
               "{s}."),
+        Wrong("of-the-pairs", lambda r, s, w, k: {"apart": ceil(2 * (1.96 * s / w) ** 2)},
+              "That uses the standard deviation of the differences, {s}. Without pairs, that of "
+              "the runs counts: {r}."),
+        Wrong("not-in-pairs", lambda r, s, w, k: {"width": 1.96 * r * sqrt(2 / k)},
+              "That is the ± where each setting has its own seeds. In pairs, use {s}, the standard "
+              "deviation of the differences."),
         Wrong("whole-width", lambda r, s, w, k: {
             **counts(r, s, w / 2), "width": 2 * 1.96 * s / sqrt(k)},
               "That is for the width from end to end. The ± is half of it."),

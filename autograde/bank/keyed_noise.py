@@ -48,7 +48,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     clean = case["clean"].to(getattr(torch, case["dtype"]))
     steps = torch.arange(case["length"], dtype=clean.dtype) / 8
     inputs = clean + steps.view(-1, *[1] * clean.ndim)
-    watch, made = Watch(data=[inputs]), Noisy(function, inputs, case["sd"])
+    watch, made = Watch(data={"inputs": inputs}), Noisy(function, inputs, case["sd"])
     seed, keys = case["seed"], case["keys"]
     table = {}
     for other in (seed, seed + 1, 0):

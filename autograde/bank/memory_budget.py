@@ -19,7 +19,8 @@ EXERCISE = Number(
         "round down."),
     question="A model of {p} million parameters trains with AdamW under BF16 autocast on a GPU of "
     "{g} GB. Weights, gradients and both moments are in FP32. For every example, {a} million "
-    "activations are kept for backward, all in BF16. Ignore everything else. 1 GB is 10^9 bytes.",
+    "activations are kept for backward, all in BF16. Ignore everything else, autocast's 16-bit "
+    "copies included. 1 GB is 10^9 bytes.",
     inputs={"p": (210, 790), "g": [24, 40, 48, 80], "a": (21, 95)},
     answer=lambda p, g, a: {"moments": 8 * p / 1000, **counted(p, g, a)},
     units={"moments": "GB", "fixed": "GB"}, parts=(

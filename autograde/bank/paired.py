@@ -188,6 +188,15 @@ def errors_of_all(baseline, variant, level, higher_is_better):
     return _said(center, center - half, center + half, higher_is_better)
 
 
+def errors_of_all_around_the_pairs(baseline, variant, level, higher_is_better):
+    """The same two errors, around the mean of the shared differences, with their number."""
+    each = _shared(baseline, variant)
+    spread = math.hypot(*map(statistics.stdev, (baseline.values(), variant.values())))
+    half = _quantile(level, 2 * len(each) - 2) * spread / math.sqrt(len(each))
+    center = statistics.fmean(each)
+    return _said(center, center - half, center + half, higher_is_better)
+
+
 def _renamed(baseline, variant):
     """Both with their places for seeds: pairs by position."""
     pairs = list(zip(baseline.values(), variant.values(), strict=False))
@@ -391,6 +400,7 @@ EXERCISE = Exercise(
         Wrong("own-seeds", means_of_all),
         Wrong("own-seeds", welch_of_all),
         Wrong("own-seeds", errors_of_all),
+        Wrong("own-seeds", errors_of_all_around_the_pairs),
         Wrong("ends-swapped", ends_swapped,
               "The lower end is above the upper one: they are swapped. The lower end is the mean "
               "minus t·s/√n.", sure=True),

@@ -66,7 +66,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     Images lie on the CPU, as when they come from files; a loader's batches move later.
     """
     images, labels, groups = (case[key] for key in ("images", "labels", "groups"))
-    watch = Watch(data=[images, labels, groups])
+    watch = Watch(data={"images": images, "labels": labels, "groups": groups})
     data = as_data(function(images, labels, groups, case["seed"]))
     disturbed = watch.changed()
     again = as_data(function(images, labels, groups, case["seed"]))

@@ -96,7 +96,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     """The five entries, each read by itself."""
     logits, targets = case["logits"].to(device), case["targets"].to(device)
     people = {(low, high): share for low, high, share in case["people"]}
-    watch = Watch(data=[logits, targets, people])
+    watch = Watch(data={"logits": logits, "targets": targets, "people": people})
     returned = function(logits, targets, people, case["n"])
     wanted = {
         "recall": (_recalls, "the recall by class"),

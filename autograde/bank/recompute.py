@@ -51,7 +51,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     runs = [0]
     for block in blocks:
         block.register_forward_hook(lambda *_: runs.__setitem__(0, runs[0] + 1))
-    watch = Watch(blocks, data=[inputs, slopes])
+    watch = Watch(blocks, data={"inputs": inputs, "the output's gradient": slopes})
     torch.default_generator.manual_seed(1 + len(slopes))
     torch.rand(1)  # so that the state is not the one that the same seed gives again
     outputs = inputs
@@ -483,6 +483,20 @@ def slope_forgotten(block, inputs):
     return outputs
 
 
+class _NotDetached(_Inside):
+    """The second run starts from the saved inputs, with the graph that they have."""
+
+    @staticmethod
+    def backward(ctx, slope):
+        (inputs,) = ctx.saved_tensors
+        torch.autograd.backward(_again(ctx.block, inputs, ctx.state), slope)
+        return None, None, None
+
+
+def not_detached(block, inputs):
+    return _NotDetached.apply(block, inputs, torch.zeros(1, requires_grad=True))
+
+
 all_parameters = recomputing(arguments=lambda block: list(block.parameters()))
 
 
@@ -625,6 +639,11 @@ EXERCISE = Exercise(
               "made of: the old random state was put back after the first run. Leave the state as "
               "the first run leaves it, and restore it only after the second."),
         Wrong("in-eval-mode", in_eval_mode),
+        Wrong("not-detached", not_detached,
+              "backward() went through a graph that was already used. A saved input still belongs "
+              "to the graph of the block before it: start the second run from "
+              "inputs.detach().requires_grad_(), and return the gradient of that.",
+              raises="^RuntimeError: Trying to backward through the graph a second time"),
         Wrong("twice-at-once", twice_at_once,
               "The block ran twice before backward(), and its activations were kept. The second "
               "run belongs in backward().", sure=True),

@@ -14,8 +14,9 @@ EXERCISE = Order(
         "for true gradients; and the scale may change only when the old one is no longer needed.",
         "Clear, both micro-batches, unscale_, clip, step, update; the schedule after the step.",
     ),
-    question="This is one update under FP16 from two micro-batches of equal size, with gradients "
-    "left over from before, a ceiling, and a rate that changes after every update. Put the lines "
+    question="This is one update under FP16 from two micro-batches of equal size. There are "
+    "gradients left over from before, the norm has a ceiling, and the rate changes after every "
+    "update. Put the lines "
     "in order; any order that works is accepted. `loss(batch)` runs the model under autocast.",
     steps=(
         Step("clear", "`optimizer.zero_grad()`"),

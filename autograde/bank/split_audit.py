@@ -13,6 +13,7 @@ from autograde.bank.split_by_group import as_positions
 from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, kept
 
 METHODS = ("copies", "shared", "early", "clean")
+SIDES = ("training", "the first validation side", "the second validation side")
 NEAR = 1.0
 """Distance below which somebody may call two rows of unit spread the same."""
 
@@ -112,7 +113,12 @@ def run(function, case: Case, device: torch.device) -> Answer:
         return [inputs.to(device, getattr(torch, case["dtype"])), list(groups), times.to(device)]
 
     train, *sides = map(on_device, [case["train"], *case["sides"]])
-    watch = Watch(data=[part for side in (train, *sides) for part in side])
+    handed = {
+        f"the argument {name} of {of}": part
+        for of, side in zip(SIDES, (train, *sides), strict=True)
+        for name, part in zip(("inputs", "groups", "times"), side, strict=True)
+    }
+    watch = Watch(data=handed)
     audit = function(*train)
     for name in METHODS:
         if not callable(getattr(audit, name, None)):

@@ -55,21 +55,23 @@ def as_positions(side: object) -> list[int]:
     """The positions in a list, a tuple, a tensor or an array."""
     if getattr(side, "ndim", 1) != 1:
         raise AnswerError(
-            f"A side has one index per example, in the shape [n]; yours has the shape "
-            f"{list(side.shape)}. flatten() it."
+            f"Positions come in the shape [n]; yours have the shape {list(side.shape)}. flatten() "
+            "them."
         )
     listed = side.tolist() if hasattr(side, "tolist") else side
     if not isinstance(listed, (list, tuple)):
-        raise AnswerError(f"A side is a list of indices, and yours is a {type(side).__name__}.")
+        raise AnswerError(f"Return a list of positions; yours is a {type(side).__name__}.")
     listed = [i.item() if isinstance(i, Tensor) and i.numel() == 1 else i for i in listed]
     for index in listed:
         if isinstance(index, bool):
             raise AnswerError(
-                "A side holds True and False, which is a mask. Give the positions: "
+                "These are True and False, which is a mask. Give the positions: "
                 "mask.nonzero().flatten()."
             )
         if not hasattr(index, "__index__"):
-            raise AnswerError(f"An index is an int, and yours is a {type(index).__name__}.")
+            raise AnswerError(
+                f"A position is an int, and one of yours is a {type(index).__name__}."
+            )
     return [int(index) for index in listed]
 
 

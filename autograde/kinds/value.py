@@ -262,7 +262,7 @@ def plain_value(value: Any, depth: int = 4) -> Any:
                 f"This is a dictionary of {len(value):,} entries; the answer is far shorter."
             )
         return {str(key)[:200]: plain_value(item, depth - 1) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
+    if isinstance(value, (list, tuple, set, frozenset, range)):
         if len(value) > MAX_ITEMS:
             raise AnswerError(
                 f"This is a list of {len(value):,} entries; the answer is far shorter."

@@ -248,8 +248,8 @@ class LossScaler:
         ### END SOLUTION
 
     def scaled(self, loss):
-        """The loss times the scale, with its graph: a float32 product for a float16 loss, for any
-        other a product of its own dtype. The loss itself is not changed."""
+        """The loss times the scale, with its graph. The product is float32 if the loss is float16;
+        otherwise it has the loss's dtype. The loss itself is not changed."""
         ### BEGIN SOLUTION
         return (loss.float() if loss.dtype == torch.float16 else loss) * self.scale
         ### END SOLUTION
@@ -417,7 +417,8 @@ memory["batch"] = int((q.g - fixed) * 1000 // (2 * q.a))
 
 # %% exercise 03d.recompute
 # Do not use `torch.utils.checkpoint`; a `torch.autograd.Function` can do the work. All random numbers
-# come from the CPU's generator, and the block has no BatchNorm.
+# come from the CPU's generator, and the block has no BatchNorm. Neither autocast nor a second
+# derivative has to work.
 def recomputed(block, inputs):
     """What block(inputs) returns, with the same gradients, but less kept in between.
 

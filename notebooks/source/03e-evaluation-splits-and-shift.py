@@ -470,12 +470,12 @@ class SplitAudit:
 
     Args:
         inputs: Training rows [N, F], floats without nan.
-        groups: The group of each row, a list of names or whole numbers; for validation, a list too.
+        groups: The group of each row, always a list, of names or of whole numbers.
         times: The time of each row, a tensor [N] of whole numbers, in any order.
 
     A method is given the inputs, groups or times of a validation side and returns positions: a
-    list, a tuple or a 1-d tensor of ints. A check leaves nothing behind: each
-    answer depends only on training and on the side given. The arguments are not changed.
+    list, a tuple or a 1-d tensor of ints. Each answer depends only on training and on the side
+    given. The arguments are not changed.
     """
 
     def __init__(self, inputs, groups, times):

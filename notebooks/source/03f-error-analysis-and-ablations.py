@@ -169,7 +169,8 @@ ErrorBuckets(looked_at=20)
 # and it extends z √(p(1 − p)/n + z²/4n²) / (1 + z²/n) to each side, where z = 1.96 for 95 %.
 
 # %% exercise 03f.buckets
-# Give one row per bucket: its count, its ceiling, and an interval. The ends of the interval are
+# Give one row per bucket: its count, its ceiling, and an interval. The ceiling is the gain if all of
+# the bucket's mistakes were fixed, so its key is "gain". The ends of the interval are
 # Wilson's for the bucket's share of the sample, converted to points in the same way as the gain.
 # You may use scipy.stats.binomtest.
 def bucket_table(sample, num_mistakes, num_examples):

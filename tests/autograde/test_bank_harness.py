@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from autograde.bank.harness import borrowed
+from autograde.bank.harness import Watch, borrowed
 
 X = torch.randn(2, 3)
 
@@ -21,3 +21,13 @@ def test_what_comes_back_in_borrowed_memory_is_found(returned):
 @pytest.mark.parametrize("returned", [X.clone(), X.numpy() + 0, X[:0].clone(), 3.0, None])
 def test_what_has_memory_of_its_own_is_not(returned):
     assert borrowed(returned, {"x": X, "none": torch.ones(0), "array": np.ones(3)}) == []
+
+
+def test_a_changed_argument_is_called_by_its_name_and_anything_else_by_its_description():
+    inputs, first = torch.zeros(3), {"lr": 0.1}
+    watch = Watch(data={"inputs": inputs, "the dictionary changes['lr']": first})
+    inputs += 1
+    assert watch.changed() == ["its argument inputs"]
+    inputs -= 1
+    first["hidden"] = 8
+    assert watch.changed() == ["the dictionary changes['lr']"]

@@ -41,7 +41,7 @@ IN_A_HIDDEN_PART = {
     "03b.plateau": "cleared-after-the-step",
     "03b.split-by-group": "one-group-more one-at-least",
     "03c.collate": "without-empty empty-with-a-cell squeezed",
-    "03d.recompute": "random-rewound all-parameters",
+    "03d.recompute": "random-rewound all-parameters not-detached",
     "03e.threshold": "read-from-float32 strictly-more none-is-the-top none-is-one none-raises",
     "03f.buckets": "empty-is-none",
     "03f.paired": "all-seeds-in-the-mean every-seed-of-the-baseline missing-as-zero "
