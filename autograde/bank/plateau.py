@@ -307,9 +307,9 @@ EXERCISE = Exercise(
         Wrong(
             "capped",
             floor_in_the_log,
-            "The loss is capped at -ln(eps), which is 18.4 for 1e-8: a floor under the probabilities (softmax + eps, or "
-            "clamp) keeps it finite, but where it is capped the gradient vanishes. Pass the logits "
-            "to cross_entropy, which needs no floor.",
+            "The loss is capped at -ln(eps), which is 18.4 for 1e-8: a floor under the "
+            "probabilities (softmax + eps, or clamp) keeps it finite, but where it is capped the "
+            "gradient vanishes. Pass the logits to cross_entropy, which needs no floor.",
             sure=True,
         ),
         Wrong("capped", floor_of_another_size, sure=True),
