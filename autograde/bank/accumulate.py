@@ -169,6 +169,25 @@ never_stepped = _updating(step="")
 not_cleared = _updating(clear="")
 
 
+def _scaling_grads(scale):
+    """Scales all of .grad after every micro-batch, by `scale(targets, micro_batches)`."""
+
+    def wrong(model, micro_batches, criterion, optimizer):
+        share, total = _share(micro_batches), 0.0
+        optimizer.zero_grad()
+        for inputs, targets in micro_batches:
+            loss = criterion(model(inputs), targets)
+            loss.backward()
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad *= scale(targets, micro_batches)
+            total += loss.item() * share(targets)
+        optimizer.step()
+        return total
+
+    return wrong
+
+
 def first_group_cleared(model, micro_batches, criterion, optimizer):
     for parameter in optimizer.param_groups[0]["params"]:
         parameter.grad = None
@@ -375,6 +394,14 @@ EXERCISE = Exercise(
             "largest. Count the examples of all micro-batches instead.",
         ),
         Wrong("weighed-by-first-size", weighed_by_largest_size),
+        Wrong(
+            "gradients-scaled-inside",
+            _scaling_grads(_by_share),
+            ".grad was scaled after every micro-batch, and holds the sum so far: the first "
+            "gradients were scaled again each time. Scale each loss before backward(), or .grad "
+            "once, after the loop.",
+        ),
+        Wrong("gradients-scaled-inside", _scaling_grads(lambda _, batches: 1 / len(batches))),
         Wrong(
             "cleared-inside",
             cleared_inside,

@@ -49,5 +49,8 @@ EXERCISE = Number(
               "groups of {k} continue across the ends of epochs."),
         Wrong("micro-batches", lambda n, b, k, e: {"one": e * ceil(n / b)},
               "That counts micro-batches of {b}. Here every single example makes an update."),
+        Wrong("one-of-k", lambda n, b, k, e: {"one": e * ceil(n / k)},
+              "That divides the {n:,} examples by K = {k}. Here every single example makes an "
+              "update, so nothing is divided."),
         Wrong("full-batch", lambda n, b, k, e: {"one": e},
               "That is a full-batch run, which updates once per epoch.")))  # fmt: skip

@@ -98,6 +98,9 @@ train_mode_too_late = fixed((TRAIN, ""), ("/ num_examples)\n", "/ num_examples)\
 cleared_per_epoch = fixed((CLEAR, ""), (TRAIN, TRAIN + "        optimizer.zero_grad()\n"))
 one_epoch_only = fixed(("    return", "        return"))
 weighted_over_batches = fixed(("total / num_examples", "total / len(val_loader)"))
+weighted_by_the_last_size = fixed(
+    ("total / num_examples", "total / (len(val_loader) * len(targets))")
+)
 in_train_mode_again = fixed(
     (EPOCHS + TRAIN, "    model.train()\n" + EPOCHS),
     ("        model.eval()\n", "        model.eval()\n" + TRAIN),
@@ -240,6 +243,12 @@ EXERCISE = Exercise(
             means_over_examples,
             "The batch means were added up and divided by the number of examples. Multiply each "
             "batch's mean by its size first.",
+        ),
+        Wrong(
+            "last-size-for-all",
+            weighted_by_the_last_size,
+            "Sums over the examples were divided by the number of batches times the size of the "
+            "last one, which is shorter. Divide them by num_examples.",
         ),
         Wrong(
             "mean-of-batch-means",

@@ -161,6 +161,18 @@ mean_of_rates = fixed(
     ("    seconds = clock() - start\n", ""),
     ("examples / seconds", "sum(rates) / len(rates)"),
 )  # fmt: skip
+UNTIMED = "    seconds = clock() - start\n"
+AT_THE_BREAK = ("            break\n", "            seconds = clock() - start\n            break\n")
+timed_at_the_break = fixed((UNTIMED, ""), AT_THE_BREAK)
+timed_at_the_break_from_0 = fixed(
+    (UNTIMED, ""), AT_THE_BREAK, ("    examples = 0\n", "    examples = 0\n    seconds = 0.0\n")
+)
+timed_at_the_break_from_1 = fixed(
+    (UNTIMED, ""), AT_THE_BREAK, ("    examples = 0\n", "    examples = 0\n    seconds = 1.0\n")
+)
+asks_for_the_length = fixed(
+    ("    examples = 0\n", "    examples = 0\n    most = min(most, len(loader) - warmup)\n")
+)
 features_counted = fixed(("len(targets)", "inputs.numel()"))
 
 from_another_loop = variant(
@@ -199,6 +211,9 @@ NO_START = (
     r"|^UnboundLocalError: cannot access local variable"
 )
 """What subtracting a time raises that was never noted."""
+
+NO_END = r"^(UnboundLocalError: cannot access local variable|ZeroDivisionError: )"
+"""What dividing by a time raises that was noted only where a loop breaks."""
 
 EXERCISE = Exercise(
     id="03c.throughput",
@@ -383,6 +398,22 @@ EXERCISE = Exercise(
             mean_of_rates,
             "That is the mean of the rates of the single batches, in which a fast batch counts as "
             "much as a slow one. Divide all examples by all seconds.",
+        ),
+        Wrong(
+            "timed-at-the-break",
+            timed_at_the_break,
+            "Where the loader ended early, no time was taken: is the clock read for the last time "
+            "only at the break? Read it after the loop, however the loop ended.",
+            raises=NO_END,
+        ),
+        Wrong("timed-at-the-break", timed_at_the_break_from_0, raises=NO_END),
+        Wrong("timed-at-the-break", timed_at_the_break_from_1),
+        Wrong(
+            "asks-for-the-length",
+            asks_for_the_length,
+            "The loader has no len(), because it may be a stream. Find out how many batches there "
+            "are by reading them: count those that come.",
+            raises=r"^TypeError: object of type 'TickingLoader' has no len\(\)",
         ),
         Wrong(
             "features-counted",

@@ -610,10 +610,10 @@ WRONG: tuple[tuple[str, Callable[..., Any], str], ...] = (
     ("with-newline", WithNewline,
      "The texts still end with their newline. Remove it, and nothing else."),
     ("stripped", Stripped,
-     "Blanks at the ends of a text are gone. strip() removes more than the newline."),
+     "Blanks or \\r at the ends of a text are gone. strip() removes more than the newline."),
     ("stripped-behind", StrippedBehind,
-     "Blanks at the end of a text are gone. rstrip() removes more than the newline, even when "
-     "applied to the whole line."),
+     "Blanks or \\r at the end of a text are gone. strip() and rstrip() remove more than the "
+     "newline, even when applied to the whole line."),
     ("stripped-behind", StrippedLine, ""),
     ("stripped-in-front", StrippedInFront,
      "Blanks at the beginning of a text are gone. The text begins right after the tab: split at "

@@ -158,6 +158,16 @@ def the_second(buckets, num_examples, actions):
     return _answer(name, 100 * count / num_examples, actions)
 
 
+def always_the_second(buckets, num_examples, actions):
+    name, count = Counter(buckets).most_common(2)[1]
+    return _answer(name, 100 * count / num_examples, actions)
+
+
+def new_accuracy(buckets, num_examples, actions):
+    name, count = _largest(buckets)
+    return _answer(name, 100 * (num_examples - len(buckets) + count) / num_examples, actions)
+
+
 def longest_run(buckets, num_examples, actions):
     runs = [(len(list(run)), name) for name, run in groupby(b for b in buckets if b != "?")]
     count, name = max(runs)
@@ -181,6 +191,11 @@ def last_in_the_alphabet(buckets, num_examples, actions):
 def rounded(buckets, num_examples, actions):
     name, count = _largest(buckets)
     return _answer(name, round(100 * count / num_examples), actions)
+
+
+def rounded_to_a_tenth(buckets, num_examples, actions):
+    name, count = _largest(buckets)
+    return _answer(name, round(100 * count / num_examples, 1), actions)
 
 
 def without_the_unknown(buckets, num_examples, actions):
@@ -344,8 +359,9 @@ EXERCISE = Exercise(
         Wrong(
             "rounded",
             rounded,
-            "That is the gain rounded to whole points. Return it unrounded.",
+            "That is the gain, rounded. Return it unrounded.",
         ),
+        Wrong("rounded", rounded_to_a_tenth),
         Wrong(
             "without-the-unknown",
             without_the_unknown,
@@ -376,6 +392,18 @@ EXERCISE = Exercise(
             "examples: divide by num_examples.",
         ),
         Wrong("the-second", the_second),
+        Wrong(
+            "always-the-second",
+            always_the_second,
+            "That is the second most common name, as if '?' always came first. Leave '?' out, then "
+            "take the most common.",
+        ),
+        Wrong(
+            "new-accuracy",
+            new_accuracy,
+            "That is the accuracy after fixing the bucket. The gain is only what is added to the "
+            "accuracy: 100 times the bucket's share of all examples.",
+        ),
         Wrong("longest-run", longest_run),
         Wrong(
             "mistakes-added",

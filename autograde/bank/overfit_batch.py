@@ -52,8 +52,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
     t, modes = Training(case, device), set()
     forwards: list[bool] = []
     used: list[str] = []
+    handed = list(t.batches)  # an answer may change the list that it gets
     t.model.register_forward_pre_hook(lambda *_: forwards.append(t.model.training))
-    t.model.register_forward_pre_hook(lambda _, args: used.append(_which(args[0], t.batches)))
+    t.model.register_forward_pre_hook(lambda _, args: used.append(_which(args[0], handed)))
     t.model.register_forward_pre_hook(
         lambda model, _: (
             modes.add("train" if model.training else "eval") if torch.is_grad_enabled() else None
@@ -249,6 +250,11 @@ def first_batch_of_two_rows(model, batches, criterion, optimizer, steps):
 def empties_the_list(model, batches, criterion, optimizer, steps):
     while len(batches[0][1].unique()) < 2:
         batches.pop(0)
+    return _repeat(model, batches[0], criterion, optimizer, steps)
+
+
+def most_classes_sorted_first(model, batches, criterion, optimizer, steps):
+    batches.sort(key=lambda batch: -len(batch[1].unique()))
     return _repeat(model, batches[0], criterion, optimizer, steps)
 
 
@@ -455,7 +461,14 @@ EXERCISE = Exercise(
             "That is one step more than asked for.",
         ),
         Wrong("the-first-batch", first_batch_of_two_rows),
-        Wrong("empties-the-list", empties_the_list),
+        Wrong(
+            "list-changed",
+            empties_the_list,
+            "The list `batches` itself was changed, and the caller still needs it. Leave it as it "
+            "is: go through it with a for loop, or work on a copy, list(batches).",
+            sure=True,
+        ),
+        Wrong("list-changed", most_classes_sorted_first, sure=True),
         *common(with_a_set, *TRAINS, alike={"global-optimizer": "no-step"}),
     ),
     right=(with_unique, with_min_and_max, with_a_set),

@@ -89,6 +89,27 @@ def floor_in_the_log(model, inputs, targets, optimizer):
     )  # fmt: skip
 
 
+def floor_of_another_size(model, inputs, targets, optimizer):
+    return _step(
+        model, inputs, targets, optimizer,
+        lambda out, y: F.nll_loss((out.softmax(dim=1) + 1e-7).log(), y),
+    )  # fmt: skip
+
+
+def probabilities_clamped(model, inputs, targets, optimizer):
+    return _step(
+        model, inputs, targets, optimizer,
+        lambda out, y: F.nll_loss(out.softmax(dim=1).clamp(min=1e-7).log(), y),
+    )  # fmt: skip
+
+
+def scaled_softmax(model, inputs, targets, optimizer):
+    return _step(
+        model, inputs, targets, optimizer,
+        lambda out, y: F.cross_entropy(10 * out.softmax(dim=1), y),
+    )  # fmt: skip
+
+
 def clamped(model, inputs, targets, optimizer):
     return _step(
         model, inputs, targets, optimizer, lambda out, y: F.cross_entropy(out.clamp(-10, 10), y)
@@ -283,8 +304,17 @@ EXERCISE = Exercise(
             sure=True,
         ),
         Wrong("log-of-softmax", exp_overflows, sure=True),
-        Wrong("capped", floor_in_the_log),
-        Wrong("capped", clamped),
+        Wrong(
+            "capped",
+            floor_in_the_log,
+            "The loss is capped at -ln(eps), which is 18.4 for 1e-8: a floor under the "
+            "probabilities (softmax + eps, or clamp) keeps it finite, but where it is capped the "
+            "gradient vanishes. Pass the logits to cross_entropy, which needs no floor.",
+            sure=True,
+        ),
+        Wrong("capped", floor_of_another_size, sure=True),
+        Wrong("capped", probabilities_clamped, sure=True),
+        Wrong("logits-clamped", clamped),
         Wrong(
             "log-forgotten",
             log_forgotten,
@@ -351,6 +381,12 @@ EXERCISE = Exercise(
             with_a_sigmoid,
             "cross_entropy was given the sigmoid of the logits, which keeps the loss above a floor "
             "just as a softmax does. Pass it the logits themselves.",
+        ),
+        Wrong(
+            "scaled-softmax",
+            scaled_softmax,
+            "cross_entropy was given a multiple of the softmax. However large the factor, that "
+            "applies softmax twice and keeps the loss above a floor. Pass it the logits.",
         ),
         Wrong(
             "loss-after-the-step",

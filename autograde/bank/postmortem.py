@@ -93,7 +93,8 @@ EXERCISE = Write(
     "who grades compares them with the runs.",
     facts=(
         Fact("fault", "which fault (one of the four words)", 0.5, known_fault),
-        Fact("rung", "the rung at which the ladder stops with this fault", 0.5, its_rung),
+        Fact("rung", "the rung at which the ladder stops with this fault (its number, 1 to 7)", 0.5,
+             its_rung),
         Fact("accuracy", "best validation accuracy, 0 to 1: [with it alone, without any]", 1,
              a_rise),
     ),

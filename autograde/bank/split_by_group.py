@@ -9,6 +9,9 @@ from autograde.bank.common_wrong import LOOKS, common
 from autograde.bank.harness import Watch
 from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, kept, pair
 
+SIDES = ("train", "val")
+"""Fields of an answer."""
+
 
 def draw(source: Draw, part: str) -> Case:
     """Groups whose examples lie scattered, and the order in which to take them.
@@ -230,6 +233,22 @@ def group_by_group(groups, order, val_share):
     return [i for name in rest for i in (groups == name).nonzero().flatten().tolist()], val
 
 
+def taken_out_of_the_order(groups, order, val_share):
+    names, held = [], 0
+    while held < val_share * len(groups) - 1e-9:
+        names.append(order.pop(0))
+        held += _count(groups, names[-1:])
+    return _sides(groups, names)
+
+
+def share_for_each_of_training(groups, order, val_share):
+    def enough(val):
+        held = _count(groups, val)
+        return held >= val_share * (len(groups) - held) - 1e-9
+
+    return _sides(groups, _taken(groups, order, enough))
+
+
 def one_group_more(groups, order, val_share):
     val = _taken(groups, order, lambda v: _count(groups, v) > val_share * len(groups) + 1e-9)
     return _sides(groups, val)
@@ -279,9 +298,14 @@ EXERCISE = Exercise(
     ),
     signature="split_by_group(groups, order, val_share)",
     parts=(
-        Part("apart", "whole groups, in the given order", points=2, cases=5),
-        Part("names", "groups whose names are not positions", points=1),
-        Part("exact", "a share that is met exactly", points=1, cases=3, hidden=True),
+        Part("apart", "whole groups, in the given order", points=2, cases=5, fields=SIDES),
+        Part(
+            "names",
+            "groups whose names are not positions; what was handed over stays as it is",
+            points=1,
+            fields=(*SIDES, "disturbed"),
+        ),
+        Part("exact", "a share that is met exactly", points=1, cases=3, fields=SIDES, hidden=True),
     ),
     reference=reference,
     draw=draw,
@@ -370,7 +394,21 @@ EXERCISE = Exercise(
             from_the_end,
             "The groups were taken from the end of `order`. Start from its beginning.",
         ),
-        Wrong("share-of-training", share_of_training),
+        Wrong(
+            "share-of-training",
+            share_of_training,
+            "The share was counted against the training examples. It is the validation examples' "
+            "share of all: compare with val_share * len(groups).",
+            sure=True,
+        ),
+        Wrong("share-of-training", share_for_each_of_training, sure=True),
+        Wrong(
+            "order-changed",
+            taken_out_of_the_order,
+            "`order` was changed, and the caller still needs it as the record of the draw. Go "
+            "through it with a for loop, or copy it first: list(order).",
+            sure=True,
+        ),
         Wrong("places-for-names", places_for_names),
         Wrong(
             "training-filled-first",

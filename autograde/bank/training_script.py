@@ -348,6 +348,7 @@ script = partial(variant, SCRIPT, __file__)
 whole = script()
 not_cleared = script((CLEAR, ""))
 cleared_after_the_step = script((CLEAR, ""), (UPDATE, UPDATE + CLEAR))
+cleared_per_epoch = script((CLEAR, ""), (TRAIN, TRAIN + "        optimizer.zero_grad()\n"))
 equal_is_better = script(("val_losses[-1] < best:", "val_losses[-1] <= best:"))
 judged_by_training = script(
     (TRAIN, TRAIN + "        trained = []\n"),
@@ -527,7 +528,9 @@ def cleared_at_the_end(
     return {"best_epoch": best_epoch, "val_losses": record}
 
 
-OTHER = r"^(Value|Runtime|Arithmetic|Overflow|Assertion)Error: .*at the line: (raise|assert) "
+OTHER = (
+    r"^(Value|Runtime|Arithmetic|Overflow|Assertion)Error: .*at the line: (if .*: )?(raise|assert) "
+)
 """Another exception, out of a statement that raises one on purpose."""
 NOTHING_KEPT = "^TypeError: Expected state_dict to be dict-like, got <class 'NoneType'>"
 """What load_state_dict raises where no epoch was the best."""
@@ -613,6 +616,12 @@ EXERCISE = Exercise(
             "optimizer.zero_grad() before each backward().",
         ),
         Wrong(
+            "cleared-per-epoch",
+            cleared_per_epoch,
+            "The gradients were cleared before the first batch only, and then added up from batch "
+            "to batch. Call optimizer.zero_grad() before each backward(), not once per epoch.",
+        ),
+        Wrong(
             "begins-with-old-gradients",
             cleared_after_the_step,
             "The first update included gradients left over from before. Clear before the first "
@@ -687,8 +696,9 @@ EXERCISE = Exercise(
         Wrong(
             "never-eval",
             never_eval,
-            "Validation ran in train mode, in which BatchNorm refuses a batch of one. Call "
-            "model.eval() before it.",
+            "Validation ran in train mode, in which dropout is on and BatchNorm uses the batch's "
+            "own statistics, moves the running ones and refuses a batch of one. Call model.eval() "
+            "before it.",
             raises="Expected more than 1 value per channel when training",
         ),
         Wrong(

@@ -328,8 +328,8 @@ def accumulate(model, micro_batches, criterion, optimizer):
 
     Args:
         model: Is in train mode and stays in it; returns logits [B, C]. Each micro-batch goes through
-            it separately. When micro-batch i + 2 goes through, the graph of micro-batch i must
-            already be freed.
+            it separately. When one goes through, at most one earlier graph may still be held, not
+            yet freed by backward().
         micro_batches: A list of pairs of inputs [B, ...] and class indices [B]; B may differ. The
             list and its contents are not changed.
         criterion: Any loss of logits and targets that is a plain mean over the examples.
@@ -354,9 +354,9 @@ def accumulate(model, micro_batches, criterion, optimizer):
     ### END SOLUTION
 
 # %% [markdown]
-# **Question.** You train on 100 examples, in micro-batches of 32 with K = 4. A friend divides every loss
-# by K. Which examples count for more than the others, by what factor, and how does that affect the
-# update? Answer in three sentences.
+# **Question.** You train on 100 examples, in micro-batches of 32 with K = 4. A friend divides every
+# loss by K. Which examples count for more than the others, by what factor, and how does that affect the
+# update? Answer in three sentences. (2 points, read by a person)
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "who-counts-more", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
 # ### BEGIN SOLUTION
@@ -548,9 +548,9 @@ read_curves(history)
 
 # %% exercise 03a.early-stopping
 # Write the class that does both. `update(val_loss, model)` is called after each epoch. It returns True
-# when at least the last `patience` epochs have brought no improvement of more than `min_delta`.
-# `restore(model)` copies the `state_dict()` of the last epoch that improved, weights and buffers, into
-# the tensors of the model it is given.
+# as soon as, and as long as, none of the last `patience` epochs improved on the best by more than
+# `min_delta`. `restore(model)` copies the `state_dict()` of the last epoch that improved, weights and
+# buffers, into the tensors of the model it is given.
 class EarlyStopping:
     """Stop after `patience` epochs in a row without improvement; keep the best weights.
 

@@ -136,9 +136,10 @@ def split_by_group(groups, order, val_share):
 
     Args:
         groups: The group of each example [N], long.
-        order: A list of ints, the groups in the order in which validation takes them.
-        val_share: The least share of the examples for validation; if it is 0, validation takes no
-            group.
+        order: A list of ints, which is not changed: the groups in the order in which validation
+            takes them.
+        val_share: The minimum share of the examples for validation; if it is 0, validation takes
+            no group.
 
     Returns:
         (training indices, validation indices): lists or tensors of ints, both ascending.
@@ -502,7 +503,7 @@ def next_intervention(buckets, num_examples, actions):
 
     Args:
         buckets: The bucket of each mistake, a list of names, which is not changed; "?" where
-            nobody has looked yet. One name occurs more often than any other.
+            nobody has looked yet. Among the names other than "?", one occurs most often.
         num_examples: The number of validation examples, both right and wrong.
         actions: A dictionary: for each bucket's name, what helps against it.
 
@@ -519,7 +520,8 @@ def next_intervention(buckets, num_examples, actions):
 # %% [markdown]
 # **Question.** Your two largest buckets hold 32 and 28 of 100 mistakes that were looked at. A friend
 # says: the first is the larger lever, so let us start there. What do you answer? Think about how many
-# mistakes were counted and what each intervention costs. Answer in three sentences.
+# mistakes were counted and what each intervention costs. Answer in three sentences. (2 points, read by
+# a person)
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "larger-lever", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
 # ### BEGIN SOLUTION

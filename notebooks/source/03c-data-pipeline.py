@@ -284,7 +284,7 @@ counts = {"last": q.n - (batches - 1) * q.b, "a": q.e * -(-batches // q.k),
 # %% [markdown]
 # **Question.** Loop B clears `.grad` only after a step. Take 20,000 examples, batches of 64 and K = 4.
 # Which micro-batches are counted in the formula's 790 but not in the loop's 780? What happens to their
-# gradients, and which update do they disturb? Answer in three sentences.
+# gradients, and which update do they disturb? Answer in three sentences. (2 points, read by a person)
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "why-780", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
 # ### BEGIN SOLUTION
@@ -511,7 +511,7 @@ def make_loaders(train_set, val_set, batch_size, seed):
 
     Returns:
         train_loader: Each example once per epoch, in a new order. A short last batch stays, unless
-            it holds a single example, which is then left out: a different one in each epoch.
+            it holds a single example, which is then left out: not always the same one.
         val_loader: All examples, in order.
 
     Neither making the loaders nor a pass over them draws from torch's global generator.
@@ -620,10 +620,10 @@ reveal("03c.too-fast", (100 / seconds) / (read / seconds))
 # %% exercise 03c.throughput
 # The function should return the examples per second over at most `most` batches. These come after
 # `warmup` batches, which count neither as examples nor as time; `warmup` may be 0. The loader may be a
-# stream without a length, and may end early, but at least one batch counts, and finding out that it
-# has ended takes no time. Read no more than warmup + most batches from it. Targets are [B] or [B, 2].
-# `clock()` returns seconds. There are three bugs: one in the time, one in the number of batches that
-# count, one in their sizes. Change as little as you can.
+# stream without a length. It may end before `most` batches, but never before one that counts; the
+# attempt that finds it ended takes no time. Read no more than warmup + most batches from it. Targets are
+# [B] or [B, 2]. `clock()` returns seconds. There are three bugs: one in the time, one in the number of
+# batches that count, one in their sizes. Change as little as you can.
 
 # %%
 # small batches are slower: each one pays for its own collation

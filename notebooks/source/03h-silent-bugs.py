@@ -342,8 +342,9 @@ MISTAKES
 # in training.
 
 # %% [markdown]
-# **Question.** Which of the eight bugs would overfitting one batch have found? For each of the
-# others, which column of a log, or which other probe, would have shown it? Four sentences.
+# **Question.** Which of the eight bugs would overfitting one batch have found? For each of the others,
+# which column of a log, or which other probe, would have shown it? Four sentences. (2 points, read by a
+# person)
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "which-probe", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
 # ### BEGIN SOLUTION

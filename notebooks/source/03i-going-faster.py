@@ -172,9 +172,9 @@ worked.compute("N57")
 # something that a GPU can make faster (F120).
 
 # %% [markdown]
-# **Question.** Use your own times (X27). From which size on would you send a product to a GPU, and
-# why is a network of 64-by-128 layers with batches of 32 not a candidate? What would you have to
-# measure besides the product? Three sentences with two numbers.
+# **Question.** Use your own times (X27). From which size on would you send a product to a GPU, and why
+# is a network of 64-by-128 layers with batches of 32 not a candidate? What would you have to measure
+# besides the product? Three sentences with two numbers. (2 points, read by a person)
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "which-size", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
 # ### BEGIN SOLUTION
