@@ -164,7 +164,7 @@ def names_in(code: CodeType) -> set[str]:
 @cache
 def refusal(name: str, asked: str) -> CodeType:
     """Code that only reports that it may not be called."""
-    text = f"{name} is what this exercise asks you to write: {asked} may not use it."
+    text = f"{name} does what this exercise asks you to write yourself: {asked} may not use it."
     code = _refusing_code()
     return code.replace(co_consts=tuple(text if c == WHY else c for c in code.co_consts))
 

@@ -136,7 +136,7 @@ def _next_step(verdict: Verdict, exercise: Exercise) -> str:
     if "AnswerError" in kinds:
         return "Fix that first; only then are the numbers compared."
     if "NotAllowedError" in kinds:
-        return "Write the steps out yourself: the lecture's formula is all you need."
+        return f'Write the steps out yourself; hint("{exercise.id}") helps.'
     if "Timeout" in kinds:
         return (
             "Find the loop and what should end it: call your function yourself and print() its "

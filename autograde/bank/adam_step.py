@@ -59,11 +59,12 @@ def run(function, case: Case, device: torch.device) -> Answer:
         thetas[at] = _read(new, thetas[at])
         path.append(torch.from_numpy(thetas[at].copy()))
     disturbed = watch.changed()
-    return {"path": path, "disturbed": disturbed, "again": _again(function, case, path[0])}
+    _ask_again(function, case, path[0])
+    return {"path": path, "disturbed": disturbed}
 
 
-def _again(function, case: Case, once: Tensor) -> bool:
-    """Whether the first step gives the same a second time: all that it knows is in the state."""
+def _ask_again(function, case: Case, once: Tensor) -> None:
+    """Refuse what gives another first step the second time: all that it knows is in the state."""
     at = case["turns"][0]
     theta, grad = (
         one.numpy().astype(case["dtype"]) for one in (case["thetas"][at], case["grads"][0])
@@ -71,7 +72,13 @@ def _again(function, case: Case, once: Tensor) -> bool:
     with np.errstate(all="ignore"):
         returned = function(theta, grad, {}, case["lrs"][0], tuple(case["betas"]), case["eps"])
     new, _ = pair(returned, "the new theta and the state")
-    return torch.equal(torch.from_numpy(_read(new, theta).copy()).nan_to_num(), once.nan_to_num())
+    again = torch.from_numpy(_read(new, theta).copy())
+    if not torch.equal(again.nan_to_num(), once.nan_to_num()):
+        raise AnswerError(
+            "The same first step, with an empty state, gave another theta the second time: "
+            "something was remembered outside of `state`, as in a default argument or a variable "
+            "of the notebook. Keep m, v and t in the state that you return."
+        )
 
 
 def _read(new: object, old: np.ndarray) -> np.ndarray:
@@ -349,7 +356,7 @@ EXERCISE = Exercise(
             cases=3,
             fields=("path",),
         ),
-        Part("own", "two parameters in turn, each with its own state", 1, fields=("again", "path")),
+        Part("own", "two parameters in turn, each with its own state", 1, fields=("path",)),
         Part("kept", "the arguments are not changed", 0.5, fields=("disturbed", "path")),
         Part(
             "zeros",
@@ -364,10 +371,7 @@ EXERCISE = Exercise(
     reference=reference,
     draw=lambda source, part: draw(source, "first" if part == "kept" else part),
     run=run,
-    says={
-        "path": "theta after step (counted from 0)",
-        "again": "whether a first step, asked again with an empty state, gives the same:",
-    },
+    says={"path": "theta after step (counted from 0)"},
     wrong=(
         Wrong(
             "no-correction",

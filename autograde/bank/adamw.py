@@ -352,6 +352,14 @@ class StateOfTheClass(Plain):
         self.state = self.shared
 
 
+class StateOnTheParameter(Plain):
+    def update(self, p, grad):
+        if not hasattr(p, "kept"):
+            p.kept = self.new(p)
+        self.state[p] = p.kept
+        super().update(p, grad)
+
+
 class EpsBeforeCorrection(Plain):
     def direction(self, state, grad, beta1, beta2):
         m, v, t = self.moments(state, grad, beta1, beta2)
@@ -759,7 +767,15 @@ EXERCISE = Exercise(
         ),
         Wrong("step-clears", StepClears),
         Wrong("clears-the-moved", ClearsTheMoved),
-        Wrong("state-of-the-class", StateOfTheClass),
+        Wrong(
+            "state-of-the-class",
+            StateOfTheClass,
+            "A second optimizer of the same parameters went on with the averages of the first. "
+            "Each starts with its own: make self.state in __init__, and keep nothing on the "
+            "class or on the parameters.",
+            sure=True,
+        ),
+        Wrong("state-of-the-class", StateOnTheParameter, sure=True),
         Wrong("not-in-place", NameBound),
         Wrong("not-in-place", StepNotInPlace, sure=True),
         Wrong(

@@ -167,7 +167,7 @@ def _rows(x: Tensor) -> Tensor:
     return x.movedim(1, -1).flatten(0, -2)
 
 
-def _as_rows(new: New, case: Case, x: Tensor) -> bool:
+def _as_rows(new: New, case: Case, x: Tensor) -> str:
     """Whether images leave the same memory as their pixels do, each a row."""
     left = []
     for numbers in (x, _rows(x)):
@@ -175,7 +175,7 @@ def _as_rows(new: New, case: Case, x: Tensor) -> bool:
         _fill(norm, case, "running_mean", "running_var")
         _out(norm, numbers)
         left.append(torch.stack([norm.running_mean, norm.running_var]).detach().cpu())
-    return torch.allclose(*left, rtol=1e-4, atol=1e-6)
+    return "equal" if torch.allclose(*left, rtol=1e-4, atol=1e-6) else "different"
 
 
 @torch.no_grad()
@@ -566,6 +566,18 @@ class MeanOfVariances(Norm):
         return x.flatten(2).var(2, unbiased=False).mean(0)
 
 
+class MeanOverPixels(Norm):
+    def var(self, x):
+        if x.dim() == 2:
+            return super().var(x)
+        return x.var(0, unbiased=False).mean((1, 2))
+
+
+class UnbiasedMeanOverPixels(MeanOverPixels):
+    def var(self, x):
+        return super().var(x) if x.dim() == 2 else x.var(0).mean((1, 2))
+
+
 class BatchAlone(Norm):
     """Right for rows; what it remembers of images does not fit."""
 
@@ -813,7 +825,7 @@ EXERCISE = Exercise(
         "x_kept_in_training": "whether x is as it was after train mode:",
         "start": "running_mean and running_var of a new BatchNorm",
         "single": "one row in eval mode:",
-        "as_rows": "whether images leave the memory that their pixels leave as rows:",
+        "as_rows": "the running statistics after images, compared with the same pixels as rows:",
         "affine_in_eval": "whether weight and bias act on images in eval mode, per channel:",
         "alone": "one row in train mode:",
         "one_pixel": "one image of one pixel in train mode:",
@@ -912,6 +924,11 @@ EXERCISE = Exercise(
         Wrong("mean-of-variances", MeanOfVariances,
               "The variance of images is the mean of the examples' own variances, which misses how "
               "their means differ. Take it over dimensions 0, 2 and 3 at once."),
+        Wrong("mean-over-pixels", MeanOverPixels,
+              "The variance of images is the mean of the pixels' own variances over the batch, "
+              "which misses how the pixels' means differ. Take it over dimensions 0, 2 and 3 at "
+              "once."),
+        Wrong("mean-over-pixels", UnbiasedMeanOverPixels),
         Wrong("batch-alone", BatchAlone),
         Wrong("image-by-image", ImageByImage,
               "Each image was normalised by itself. A channel's statistics go over the whole "

@@ -52,9 +52,10 @@ class Installed:
     """The function `version_of`, which shows what it knows where a case is printed."""
 
     def __init__(self, versions: dict[str, str]) -> None:
-        self.versions = versions
+        self.versions, self.was_called = versions, False
 
     def __call__(self, name: str) -> str:
+        self.was_called = True
         if name in self.versions:
             return self.versions[name]
         raise PackageNotFoundError(name)
@@ -69,8 +70,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
     needs = dict(case["needs"])
 
     watch = Watch(data={"needs": needs})
-    found = kept(as_problems, function(needs, Installed(case["installed"])))
-    return {"problems": found, "disturbed": watch.changed()}
+    version_of = Installed(case["installed"])
+    found = kept(as_problems, function(needs, version_of))
+    return {"called": version_of.was_called, "problems": found, "disturbed": watch.changed()}
 
 
 def as_problems(returned: object) -> dict[str, str]:
@@ -156,6 +158,11 @@ names_only = slip(("    return found\n", "    return list(found)\n"))
 a_sentence = slip(('"too old"', 'f"{name} is too old"'))
 
 
+ITS_OWN = ("version_of(name)", "version(name)"), ("    found = {}\n",
+    "    from importlib.metadata import version\n\n    found = {}\n")  # fmt: skip
+own_lookup = slip(*ITS_OWN)
+
+
 def with_a_regular_expression(needs, version_of):
     import re
     from itertools import zip_longest
@@ -237,7 +244,7 @@ EXERCISE = Exercise(
     reference=reference,
     draw=draw,
     run=run,
-    says={"problems": "the problems found:"},
+    says={"called": "whether version_of was called:", "problems": "the problems found:"},
     wrong=(
         Wrong("as-texts", as_texts,
               "Versions were compared as strings, character by character, where 2.10 comes before "
@@ -302,6 +309,9 @@ EXERCISE = Exercise(
               "It returned {} although something was wrong. Return what was found.", sure=True),
         Wrong("all-of-them", all_of_them,
               "Packages that are fine were in the result. Only problems belong there."),
+        Wrong("own-lookup", own_lookup,
+              "version_of was never called: the answer is about the packages of the machine that "
+              "it ran on. Call version_of(name), which is passed in.", sure=True),
         Wrong("capitals", capitals),
         Wrong("whether", whether),
         Wrong("names-only", names_only),

@@ -54,21 +54,21 @@ def run(function, case: Case, device: torch.device) -> Answer:
 
 
 def _looked_at(function, case: Case, x: Tensor) -> Answer:
-    watch = Watch(data={"x": x})
+    watch, given = Watch(data={"x": x}), x.detach().clone()
     made = _as_tensor(function(x, case["p"], case["training"]), x)
     disturbed = watch.changed(frozenset({"random"}))
     again = _as_tensor(function(x, case["p"], case["training"]), x)
-    answer = {"dtype": str(made.dtype), "disturbed": disturbed}
+    answer = {"disturbed": disturbed, "dtype": str(made.dtype)}
     if case["part"] in ("edges", "eval"):
         active = function(x, case["p"], True)
         ends = {"out": made.detach().cpu(), "again": torch.equal(made, again)}
         whole = made.requires_grad or not x.requires_grad
-        return {**answer, **ends, "active": not torch.equal(active, x), "flows": whole}
+        return {**answer, **ends, "active": not torch.equal(active, given), "flows": whole}
     more = [_as_tensor(function(x, case["p"], case["training"]), x) for _ in range(CALLS - 2)]
     counts = {int((out == 0).sum()) for out in (made, again, *more)}
     return {
         **answer,
-        **_pattern(x, made, again, case["p"]),
+        **_pattern(x, given, made, again, case["p"]),
         "counted": len(counts) == 1,
         "by_torch": _drawn_by_torch(function, x, case),
     }
@@ -89,12 +89,15 @@ def _as_tensor(made: object, x: Tensor) -> Tensor:
         if isinstance(made, Tensor):
             what = f"a tensor of shape {list(made.shape)}"
         raise AnswerError(f"It returned {what}; return a tensor of x's shape, {list(x.shape)}.")
-    return made
+    return made.clone()  # it may be x itself, which a later call changes
 
 
-def _pattern(x: Tensor, made: Tensor, again: Tensor, p: float) -> Answer:
-    """Scales of what was kept; shares of zeros, alone and in neighbouring pairs."""
-    out, second, plain = (t.detach().cpu().double() for t in (made, again, x))
+def _pattern(x: Tensor, given: Tensor, made: Tensor, again: Tensor, p: float) -> Answer:
+    """Scales of what was kept; shares of zeros, alone and in neighbouring pairs.
+
+    `given` is x as it was: a later call may have changed x in place.
+    """
+    out, second, plain = (t.detach().cpu().double() for t in (made, again, given))
     kept, ratio = out != 0, out / plain
     dropped = (~kept).flatten(1).double()
     scales = ratio[kept]
@@ -273,6 +276,17 @@ def zeros_written_into_x(x, p, training):
     return x / (1 - p)
 
 
+def zeros_written_without_a_graph(x, p, training):
+    with torch.no_grad():
+        if training and p < 1:
+            x[torch.rand_like(x) < p] = 0
+    return (torch.zeros_like(x) if p == 1 else x / (1 - p)) if training else x
+
+
+def zeros_written_through_detach(x, p, training):
+    return zeros_written_into_x(x.detach(), p, True) if training else x
+
+
 def by_threshold(x, p, training):
     if not training:
         return x
@@ -356,7 +370,7 @@ EXERCISE = Exercise(
     ),
     signature="dropout(x, p, training)",
     parts=(
-        Part("scale", "what is kept, scaled", points=1, fields=("scale", "even")),
+        Part("scale", "what is kept, scaled", points=1, fields=("disturbed", "scale", "even")),
         Part("share", "which entries are dropped, and how many", points=1,
              fields=("share", "rows_alike", "in_a_row", "in_a_column", "again", "counted",
                      "as_many", "by_torch")),
@@ -459,6 +473,8 @@ EXERCISE = Exercise(
               raises="^ZeroDivisionError", sure=True),
         Wrong("in-place", in_place),
         Wrong("in-place", scaled_in_place, sure=True),
+        Wrong("in-place", zeros_written_without_a_graph, sure=True),
+        Wrong("in-place", zeros_written_through_detach, sure=True),
         Wrong("in-place", zeros_written_into_x,
               "x itself was changed. Make a new tensor, as x * keep does.",
               raises="leaf Variable that requires grad"),

@@ -226,8 +226,9 @@ EXERCISE = Exercise(
               "The optimizer was given no parameters: a plain list hides layers from "
               "parameters(). Use nn.ModuleList.", raises="empty parameter list"),
         Wrong("mse-for-classes", still_mse,
-              "MSELoss expects numbers of the outputs' shape, but the targets are class indices "
-              "[B]. nn.CrossEntropyLoss takes them.", raises="size of tensor a|must match"),
+              "The loss raised: the two tensors that it was given differ in shape. For classes, "
+              "nn.CrossEntropyLoss takes the logits and the class indices [B] as they are.",
+              raises="size of tensor a|must match"),
         Wrong("one-hot-mse", one_hot_mse,
               "The loss is the squared distance to one-hot targets. It runs, but it is not the "
               "loss for a classifier: use nn.CrossEntropyLoss."),

@@ -428,7 +428,12 @@ EXERCISE = Exercise(
             sure=True,
         ),
         Wrong("head-by-place", last_two_are_the_head),
-        Wrong("head-of-one-layer", head_of_one_layer),
+        Wrong(
+            "head-of-one-layer",
+            head_of_one_layer,
+            "A head with layers of its own got lr: parameters(recurse=False) yields only what the "
+            "head holds itself. head.parameters() also yields those of the modules inside it.",
+        ),
         Wrong(
             "head-by-prefix",
             by_prefix,

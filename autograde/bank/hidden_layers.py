@@ -203,6 +203,15 @@ appended = fixed(
     (REGISTERED, f"nn.Parameter({SCALE})"),
 )  # fmt: skip
 with_sequential = fixed((LISTED, LISTED.replace("ModuleList(", "Sequential(*")))
+relus_in_the_sequence = fixed(
+    (LISTED, "nn.Sequential(*[module for a, b in zip(sizes, sizes[1:])\n"
+     "                                          for module in (nn.Linear(a, b), nn.ReLU())][:-1])"),
+    ("            hidden = (inputs - self.mean) / self.std\n"
+     "            for layer in self.layers[:-1]:\n"
+     "                hidden = torch.relu(layer(hidden))\n"
+     "            return self.scale * self.layers[-1](hidden)\n",
+     "            return self.scale * self.layers((inputs - self.mean) / self.std)\n"),
+)  # fmt: skip
 with_buffer_class = fixed((BOTH, "self.mean, self.std = nn.Buffer(mean), nn.Buffer(std)"))
 with_a_loop = fixed(
     (BOTH, 'for name, value in (("mean", mean), ("std", std)):\n'
@@ -370,6 +379,14 @@ EXERCISE = Exercise(
             under_another_name,
             "The layers were registered under another name than `layers`. A checkpoint needs "
             "layers.0.weight: self.layers itself should be the nn.ModuleList.",
+            sure=True,
+        ),
+        Wrong(
+            "relus-counted",
+            relus_in_the_sequence,
+            "The second layer is called layers.2: with the ReLUs among them, the layers of an "
+            "nn.Sequential have other numbers than in a checkpoint. Keep only the Linear layers in "
+            "self.layers.",
             sure=True,
         ),
         Wrong("detached", detached),

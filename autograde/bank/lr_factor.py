@@ -103,6 +103,15 @@ def rise_times_cosine(step, warmup, total, floor):
     return min((step + 1) / max(warmup, 1), 1.0) * _cosine(min(step / total, 1.0), floor)
 
 
+def rise_goes_on(step, warmup, total, floor):
+    rise = (step + 1) / warmup if warmup else 1.0
+    return rise * _cosine(_done(max(step, warmup), warmup, total), floor)
+
+
+def rise_goes_on_without_warmup(step, warmup, total, floor):
+    return rise_goes_on(step, max(warmup, 1), total, floor)
+
+
 def compares_the_rise(step, warmup, total, floor):
     rise = (step + 1) / warmup
     return rise if rise < 1 else _cosine(_done(step, warmup, total), floor)
@@ -315,6 +324,13 @@ EXERCISE = Exercise(
         Wrong("nothing-after-the-end", lambda step, warmup, total, floor: 0.0 if step >= total
               else in_two_branches(step, warmup, total, floor), sure=True),
         Wrong("rise-times-cosine", rise_times_cosine),
+        Wrong(
+            "rise-goes-on",
+            rise_goes_on,
+            "After the warm-up the fall was multiplied by a rise that went on above 1. Keep the "
+            "rise at 1 from step = warmup on, or use it for step < warmup alone.",
+        ),
+        Wrong("rise-goes-on", rise_goes_on_without_warmup),
         Wrong(
             "rise-from-the-floor",
             floor_under_the_rise,

@@ -98,6 +98,14 @@ not_cleared = slip((CLEAR, ""))
 cleared_too_late = slip((CLEAR, ""), (STEP, CLEAR + STEP))
 cleared_before_the_norm = slip((CLEAR, ""), (BACKWARD, BACKWARD + CLEAR + "    norm = 0.0\n"),
                                (NORM, "torch.zeros(())"))  # fmt: skip
+ZEROED = "    optimizer.zero_grad(set_to_none=False)\n"
+zeroed_too_late = slip((CLEAR, ""), (STEP, ZEROED + STEP))
+zeroed_before_the_norm = slip((CLEAR, ""), (BACKWARD, BACKWARD + ZEROED))
+zeroed_twice = slip((STEP, ZEROED + STEP))
+zeroed_twice_before_the_norm = slip((BACKWARD, BACKWARD + ZEROED))
+step_first = slip((CLEAR, ""), (STEP, ""), (BACKWARD, STEP + CLEAR + BACKWARD), (RATE, ""),
+                  ("    loss = ", RATE + "    loss = "))  # fmt: skip
+step_first_uncleared = slip((CLEAR, ""), (STEP, ""), (BACKWARD, STEP + BACKWARD))
 never_moved = slip((STEP, ""))
 moved_twice = slip((STEP, STEP + STEP))
 backward_twice = slip((BACKWARD, "    loss.backward(retain_graph=True)\n" + BACKWARD))
@@ -249,6 +257,19 @@ EXERCISE = Exercise(
               "step() missing, or does it belong to another optimizer?", sure=True),
         Wrong("never-moves", never_moved),
         Wrong("never-moves", cleared_before_the_norm),
+        Wrong("zeroed-too-late", zeroed_too_late,
+              "The gradients were 0 when step() ran: something set them to 0 between backward() "
+              "and step(), so that weight decay and momentum alone moved the weights. Clear them "
+              "before backward()."),
+        Wrong("zeroed-too-late", zeroed_before_the_norm),
+        Wrong("zeroed-too-late", zeroed_twice),
+        Wrong("zeroed-too-late", zeroed_twice_before_the_norm),
+        Wrong("step-first", step_first,
+              "step() ran before backward(): it moved the weights by old gradients, and backward() "
+              "then missed the numbers that the outputs were computed with. backward() comes "
+              "first, then step().", raises="modified by an inplace operation", sure=True),
+        Wrong("step-first", step_first_uncleared, raises="modified by an inplace operation",
+              sure=True),
         Wrong("moved-twice", moved_twice,
               "The weights moved twice. Call backward() once and step() once."),
         Wrong("backward-twice", backward_twice,

@@ -33,6 +33,9 @@ EXERCISE = Number(
         Wrong("bias-per-input", lambda n, h, k, c: {"listed": k * (c + 1)}, "One bias per output."),
         Wrong("last-missing", lambda n, h, k, c: {"numbers": (n + 1) * h + (h + 1) * k},
               "Those are the two hidden layers; the one that makes the {c} logits is missing."),
+        Wrong("middle-missing", lambda n, h, k, c: {"numbers": (n + 1) * h + (k + 1) * c},
+              "Those are the first and the last layer; the one in the middle, from {h} to {k}, is "
+              "missing."),
         Wrong("units", lambda n, h, k, c: {"numbers": h + k + c, "listed": c},
               "Those are the layers' outputs: each output has as many weights as it has inputs."),
         Wrong("looks-inside", lambda n, h, k, c: {"listed": (n + 1) * h + (h + c + 1) * k + c},

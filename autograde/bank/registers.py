@@ -14,8 +14,8 @@ EXERCISE = Choices(
     ),
     question="`__init__` of a module holds these lines. The model is trained and saved with "
              "`torch.save(model.state_dict(), path)`; a new process builds a new model and loads "
-             "the file with `load_state_dict`. Which attributes then hold the trained model's "
-             "values again?",
+             "the file with `load_state_dict`. Which attributes "
+             "does the file bring back?",
     options=(
         Option("dict", '`self.heads = nn.ModuleDict({"digit": nn.Linear(64, 10)})`',
                "A ModuleDict registers its modules: heads.digit.weight is saved.", right=True),

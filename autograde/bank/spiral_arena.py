@@ -51,8 +51,8 @@ EXERCISE = Tune(
     ),
     question="A network of 2-64-64-3 on three spirals, batches of 64. `momentum` is for SGD, with "
              "Nesterov; with Adam and AdamW it may stay None. `warmup` counts updates, and so "
-             "does `length`, where a cosine reaches 0; a constant schedule needs no `length`. The "
-             "goal is a loss of 0.1 over all training points.",
+             "does `length`, where a cosine reaches 0; a constant schedule needs no `length`. "
+             "The loss is that over all training points.",
     settings={"optimizer": [*OPTIMIZERS], "lr": (1e-5, 10.0), "momentum": (0.0, 0.99),
               "schedule": ["constant", "cosine"], "warmup": (0, 50), "length": (20, 400)},
     only_with={"momentum": ("optimizer", "sgd"), "length": ("schedule", "cosine")},

@@ -182,6 +182,47 @@ class PushesWhileItGathers(Value):
             source.push()
 
 
+class PushesAndAdds(PushesWhileItGathers):
+    """The same, where a second pass adds to what the first has left at its end."""
+
+    def backward(self):
+        self.grad += 1.0
+        self.push()
+
+
+class PushesFromWhatIsLeft(PushesWhileItGathers):
+    """The same, where the end keeps what a first pass has left there."""
+
+    def backward(self):
+        self.grad = self.grad or 1.0
+        self.push()
+
+
+class CallsBackwardOfEachSource(Value):
+    """The same by recursion: a grad of 0 is taken for the end's."""
+
+    def backward(self):
+        self.grad = (self.grad or 1.0) if self.sources else self.grad + 1.0
+        for source, local in self.sources:
+            source.grad += self.grad * local
+            if source.sources:
+                source.backward()
+
+
+class PushesAndLeavesAdd(PushesWhileItGathers):
+    def backward(self):
+        self.grad = 1.0 if self.sources else self.grad + 1.0
+        self.push()
+
+
+class PushesAfresh(PushesWhileItGathers):
+    """The same, where each pass begins with fresh slopes in between."""
+
+    def backward(self):
+        self.start(self.order())
+        self.push()
+
+
 class StaleBetween(Value):
     def start(self, order):
         self.grad = 1.0
@@ -590,6 +631,11 @@ EXERCISE = Exercise(
         Wrong("stale-between", RootAddsUp, sure=True),
         Wrong("stale-between", StaleInside, sure=True),
         Wrong("pushes-while-it-gathers", PushesWithin),
+        Wrong("pushes-while-it-gathers", PushesAndAdds),
+        Wrong("pushes-while-it-gathers", PushesFromWhatIsLeft),
+        Wrong("pushes-while-it-gathers", CallsBackwardOfEachSource),
+        Wrong("pushes-while-it-gathers", PushesAndLeavesAdd),
+        Wrong("pushes-while-it-gathers", PushesAfresh),
         Wrong("pushes-while-it-gathers", PassesAgainAtEveryVisit),
         Wrong("pushes-while-it-gathers", PassesAgainWithFreshSlopes),
         Wrong(

@@ -147,6 +147,10 @@ shape_lost = made_of(
 sigmoid_everywhere = made_of(
     yes_no=lambda z, t: yes_no(z.sigmoid(), t), labels=lambda z, t: labels(z.sigmoid(), t)
 )
+activations_first = made_of(
+    classes=lambda z, t: classes(z.softmax(1), t), yes_no=lambda z, t: yes_no(z.sigmoid(), t),
+    labels=lambda z, t: labels(z.sigmoid(), t),
+)  # fmt: skip
 integers_as_shares = made_of(classes=F.cross_entropy)
 labels_as_classes = made_of(labels=lambda z, t: F.cross_entropy(z, t.to(z.dtype)))
 labels_added = made_of(labels=lambda z, t: labels(z, t) * z.shape[1])
@@ -345,6 +349,10 @@ EXERCISE = Exercise(
         Wrong("sigmoid-everywhere", sigmoid_everywhere,
               "Yes or no, and many labels: the logits went through a sigmoid, but the loss with "
               "logits already has a sigmoid inside."),
+        Wrong("activations-first", activations_first,
+              "The logits went through a softmax (one of many) or a sigmoid (yes or no, many "
+              "labels), but cross_entropy and the loss with logits have these inside already: "
+              "give them the logits."),
         Wrong("integers-as-shares", integers_as_shares,
               "One of many: cross_entropy reads [B, C] as probabilities, which are floats, but it "
               "was given integers. Give it targets.argmax(1), or the targets as floats.",

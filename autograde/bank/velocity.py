@@ -18,7 +18,7 @@ EXERCISE = Number(
         "velocity": g * (1 + mu + mu**2), "weight": -lr * g * (3 + 2 * mu + mu**2),
         "limit": lr * g / (1 - mu), "nesterov": -lr * g * (1 + mu)},
     parts=(Part("velocity", "the velocity after three steps", points=1),
-           Part("weight", "the weight after three steps", points=1),
+           Part("weight", "the weight after three steps, with its sign", points=1),
            Part("limit", "the length of a step, after very many steps", points=0.5),
            Part("nesterov", "the weight after one step with nesterov=True", points=0.5)),
     wrong=tuple(Wrong(name, answer, message) for name, answer, message in (

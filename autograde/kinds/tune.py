@@ -81,15 +81,17 @@ class Tune(ValueExercise):
 
     def shown_to(self, student: str) -> Question:
         """The question, the settings and what is paid."""
-        paid = ", ".join(
-            f"{points:g} for at most {updates} updates" for updates, points in self.thresholds
-        )
+        *most, last = (f"{updates}" for updates, _ in self.thresholds)
+        paid = f"One point each for at most {', '.join(most)} and {last} updates."
+        if {points for _, points in self.thresholds} != {1} or not most:
+            paid = "Points add up: " + ", ".join(
+                f"{points:g} for at most {updates} updates" for updates, points in self.thresholds
+            ) + "."  # fmt: skip
         ranges = tuple((name, _range(allowed)) for name, allowed in self.settings.items())
         return Question(
             title=f"{self.id} · {self.title}",
             text=f"{self.question} Goal: a {self.unit} in few updates. The median over "
-            f"{len(self.seeds)} seeds counts, and a run ends after {self.most} updates. Points, "
-            f"which add up: {paid}.",
+            f"{len(self.seeds)} seeds counts, and a run ends after {self.most} updates. {paid}",
             lines=ranges,
             answer=f"Answer: `{self.name} = {{{', '.join(f'{n!r}: ...' for n in self.settings)}}}`"
             ", or a function that returns it.".replace("'", '"'),

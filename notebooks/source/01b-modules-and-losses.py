@@ -120,7 +120,7 @@ class Seven(nn.Module):
 
 # %% [markdown]
 # The model is trained, `model.state_dict()` is saved, and a new process loads it. **Guess:** how
-# many of the seven attributes come back with the saved model's values?
+# many of the seven attributes does the file bring back?
 
 # %%
 guess("01b.saved", ...)
@@ -197,8 +197,8 @@ parameters = {"tensors": 6, "numbers": hidden_numbers + last, "listed": last}
 # A colleague hands you a classifier that normalises its inputs and scales its logits. On their
 # laptop it runs. This is what it should do: layers and `scale` are trained, moved and saved; `mean`
 # and `std` are moved and saved, but are not parameters and are never trained. Keep the names
-# `layers`, `scale`, `mean`, `std` (a checkpoint has `layers.0.weight`), and the outputs. Change as
-# little as you can.
+# `layers`, `scale`, `mean`, `std` (a checkpoint has `layers.0.weight`, `layers.1.weight`, ...), and
+# the outputs. Change as little as you can.
 
 # %%
 repaired = make_classifier([64, 32, 10], torch.zeros(64), torch.ones(64))

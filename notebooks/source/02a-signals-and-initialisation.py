@@ -255,8 +255,8 @@ plot_depth({name: [layer.grad_std for layer in read[name]] for name in names},
 # For each `nn.ReLU`, count the units that output 0 for *every* example of *all* batches. For an
 # output [batch, units], a unit is a column; for images [batch, channels, height, width] it is a
 # channel, which is dead if it is 0 at every position of every example. Forward hooks see the
-# outputs. Some layers, including relus, work in place, but none of them on the inputs; a hook runs
-# before a later layer changes what it sees.
+# outputs. Some layers work in place and overwrite the output of the layer before them, so look at
+# an output inside the hook. The loader's inputs are never overwritten.
 def dead_units(model, loader):
     """How many units of each ReLU never fire, measured in eval mode.
 

@@ -145,7 +145,7 @@ worked.compute("N33")
 # `theta`, `grad` and all averages are NumPy arrays of the same shape. What you put into the state
 # is up to you: it is passed back in the next step of the same parameter.
 def adam_step(theta, grad, state, lr, betas, eps):
-    """One step of Adam: m ← β₁·m + (1 − β₁)·g, v ← β₂·v + (1 − β₂)·g², both from 0;
+    """One step of Adam: m ← β₁·m + (1 − β₁)·g, v ← β₂·v + (1 − β₂)·g², both from 0.
 
     θ ← θ − lr · m̂ / (√v̂ + eps), with m̂ = m / (1 − β₁ᵗ) and v̂ = v / (1 − β₂ᵗ); t is 1 in the first step.
 
@@ -532,7 +532,8 @@ plot_race(counts, most=300)
 
 # %% [markdown]
 # **Question.** A friend says: "Adam reached the goal first with seed 0, so Adam is better." Name
-# two things that you would ask for before you believe this, and say why each of them matters.
+# two things that you would ask for before you believe this, and say why each of them matters. (2
+# points, read by a person)
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "fair-race", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
 # ### BEGIN SOLUTION
@@ -601,9 +602,8 @@ worked.compute("N53")
 # %% [markdown]
 # ## 4a.11 The arena
 #
-# Now choose everything at once, optimizer, rate, momentum, schedule and warm-up, to bring three
-# spirals down to a loss of 0.1. The median over three seeds counts. Change one thing at a time, and
-# write down what it did.
+# Now choose everything at once, optimizer, rate, momentum, schedule and warm-up, on three spirals.
+# Change one thing at a time, and write down what it did.
 
 # %% exercise 04a.arena
 

@@ -28,8 +28,7 @@ IN_A_HIDDEN_PART = {
     "02a.batch-norm": "plain-tensors frozen-parameters weight-is-a-buffer one-image-refused "
     "silent-alone silent-pixel moves-then-raises not-saved other-error",
     "02a.dead-units": "numbered zero-left-out last-part-of-the-name without-the-model-itself",
-    "02a.dropout": "mask-in-float32 changes-dtype changes-grad-mode detached-in-training "
-    "mask-in-float64",
+    "02a.dropout": "mask-in-float32 detached-in-training mask-in-float64",
     "02a.initialise": "new-parameters thawed",
     "03a.clip": "zero-over-zero",
     "03a.early-stopping": "nan-skipped nan-improves nan-stops nan-raises",
