@@ -400,7 +400,7 @@ def _best(kit: Kit) -> str:
     if not path.is_file() or not kit.losses:
         return "there is no best.pt"
     if kit.told_late:
-        return "unknown, as after_epoch was called for several epochs at once"
+        return "unknown, as after_epoch came only after the run"
     held = torch.load(path, map_location="cpu", weights_only=True)
     weights = held.get("model") if isinstance(held, dict) else None
     lowest = min(kit.losses, key=kit.losses.get)

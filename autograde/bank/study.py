@@ -190,8 +190,8 @@ def _apart_from(found, ends, half):
     n, own = len(found), (ends[1] - ends[0]) / 2
     if abs(own - half * math.sqrt((n - 1) / n)) <= min(NEAR, abs(own - half * NORMAL / quantile)):
         return (
-            f"{wrong}it is as wide as with the deviation over n, and Student's t of {quantile:.2f} "
-            "goes with that over n - 1."
+            f"{wrong}it is as wide as if the deviation were over n. Use n - 1, as "
+            "statistics.stdev(differences) does."
         )
     return (
         f"{wrong}each end is {errors:.2f} standard errors of the mean away from it, and for "

@@ -384,17 +384,17 @@ inputs = data.train_inputs[:512].flatten(1).to(device)
 targets = data.train_targets[:512].to(device)
 torch.manual_seed(3)
 deep = [layer for _ in range(6) for layer in (nn.Linear(256, 256), nn.ReLU())]
-deep_net = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), *deep, nn.Linear(256, 10)).to(device)
+mlp = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), *deep, nn.Linear(256, 10)).to(device)
 
 
 def recomputed(x):
-    return deep_net[8:](checkpoint(deep_net[:8], x, use_reentrant=False))
+    return mlp[8:](checkpoint(mlp[:8], x, use_reentrant=False))
 
 # %%
 from course.claims.lab import peak_bytes
 
 
-def gradient(forward=deep_net, parts=1, half=False):
+def gradient(forward=mlp, parts=1, half=False):
     for x, y in zip(inputs.chunk(parts), targets.chunk(parts), strict=True):
         with torch.autocast(device.type, torch.bfloat16, enabled=half):
             loss = nn.functional.cross_entropy(forward(x), y) / parts
@@ -408,7 +408,7 @@ works = {"plain": gradient, "BF16 autocast": partial(gradient, half=True),
 
 # %%
 def peak(work):
-    deep_net.zero_grad()
+    mlp.zero_grad()
     return peak_bytes(work, device)
 
 

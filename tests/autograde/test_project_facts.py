@@ -108,4 +108,4 @@ def test_a_number_that_cannot_be_read_is_named():
 def test_a_deviation_over_n_is_named():
     half = pstdev(POINTS) / math.sqrt(len(POINTS))
     ablation = {**ABLATION, "interval": ends(t.ppf(0.975, 5), half)}
-    assert "the deviation over n" in refused("05.ablation", ablation)["interval"]
+    assert "Use n - 1" in refused("05.ablation", ablation)["interval"]
