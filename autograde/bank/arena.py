@@ -40,7 +40,7 @@ EXERCISE = Tune(
         "Try Adam with a rate ten times its usual 1e-3, then a little less and a little more.",
     ),
     question="Train a 64-64-10 network on the digits, in batches of 64. `momentum` is for sgd "
-    "only; with adam and adamw it may stay None.",
+    "only; for sgd without it give 0, and with adam and adamw it may stay None.",
     settings={"optimizer": [*OPTIMIZERS], "lr": (1e-6, 10.0), "momentum": (0.0, 0.99)},
     only_with={"momentum": ("optimizer", "sgd")},
     train=train, quality=0.95, unit="validation accuracy of 95 %", most=180,

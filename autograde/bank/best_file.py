@@ -182,6 +182,7 @@ history_alone = given((HISTORY, HISTORY.replace("history,", "list(history),")))
 history_forgotten = given((MODEL, CLONES), (OPTIMIZER, MOMENTS))
 saved_each_epoch = given((KEEP, "            best_loss = history[-1]\n"
                           '        save("best", checkpoint)\n'), (SAVE_BEST, ""))  # fmt: skip
+saved_twice = given((KEEP, KEEP + '            save("best", best)\n'))
 BOTH = '            save("best", best)\n            save("last", best)\n'
 best_alone = given((SAVE_BEST, ""), (SAVE_LAST, ""), (KEEP, KEEP + BOTH))
 parameters_alone = fixed((MODEL, '            "model": {n: p.detach().clone() '
@@ -249,9 +250,11 @@ EXERCISE = Exercise(
     },
     wrong=(
         Wrong("all-of-the-last", shallow,
-              "The best file holds the weights of the last epoch. It is written only after the "
-              "run, so everything that later epochs write into has to be copied in the best epoch, "
-              "tensor by tensor."),
+              "The best file holds the weights of the last epoch. The last call of "
+              "save(\"best\", ...) comes after the run, when later epochs have written into the "
+              "same tensors: save only in the best epoch, or copy everything there, tensor by "
+              "tensor."),
+        Wrong("all-of-the-last", saved_twice),
         Wrong("all-of-the-last", as_a_dict),
         Wrong("all-of-the-last", copied_at_the_end),
         Wrong("all-of-the-last", detached),

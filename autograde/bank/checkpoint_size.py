@@ -52,6 +52,8 @@ EXERCISE = Number(
         *(Wrong(f"in-{unit}", lambda p, by=by: {k: v * by for k, v in room(p).items()},
                 f"That is in {unit}, of {size} bytes; 1 GB is 10^9.")
           for unit, by, size in (("GiB", 1e9 / 2**30, "2^30"), ("MB", 1000, "10^6"))),
+        Wrong("in-bytes", lambda p: {k: v * 1e9 for k, v in room(p).items()},
+              "That is in bytes; give GB, of 10^9 bytes each."),
     ),
     carried={"one-whole": lambda p: {"peak": 28 * p / 1000},
              "one-average": lambda p: {"peak": 28 * p / 1000},

@@ -42,6 +42,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -305,6 +306,11 @@ TRAINED = frozenset({"weights", "buffers", "grads", "modes", "moments", "random"
 """What training may change. Not: the learning rate, requires_grad, the data, hooks, torch."""
 
 
+PYTHONS = "the state of Python's random numbers"
+DRAWS_WHEN_IMPORTED = "sklearn.metrics"
+"""Its first import in a process moves Python's generator, which is no fault of who imports it."""
+
+
 class Watch:
     """Remembers how things are; `changed` says what is different later. One complete list:
 
@@ -329,6 +335,7 @@ class Watch:
         data: Mapping[str, Any] | Sequence[Any] = (),
     ) -> None:
         self.model, self.optimizer, self.data = model, optimizer, data
+        self.drawn_by_import = DRAWS_WHEN_IMPORTED not in sys.modules
         _seed_unusually()
         self.before = dict(self._look())
 
@@ -340,6 +347,8 @@ class Watch:
         """The kinds of things that differ from before; the first of each kind in words."""
         now, found = dict(self._look()), {}
         for kind, name in dict.fromkeys((*self.before, *now)):
+            if name == PYTHONS and self.drawn_by_import and DRAWS_WHEN_IMPORTED in sys.modules:
+                continue
             old, new = self.before.get((kind, name)), now.get((kind, name))
             if kind not in found and not _same(old, new):
                 found[kind] = name + _from_to(old, new)
@@ -373,7 +382,7 @@ class Watch:
             if isinstance(value, Tensor) and value.is_floating_point():
                 yield ("data", f"requires_grad of {what}"), value.requires_grad
         yield ("random", "the state of torch's random numbers"), torch.get_rng_state()
-        yield ("random", "the state of Python's random numbers"), hash(random.getstate())
+        yield ("random", PYTHONS), hash(random.getstate())
         name, keys, *rest = np.random.get_state()
         yield ("random", "the state of NumPy's random numbers"), hash((keys.tobytes(), *rest[:1]))
         yield ("torch", "torch.is_grad_enabled()"), torch.is_grad_enabled()

@@ -290,6 +290,18 @@ class EqualImproves(Stopper):
         return self.waited >= self.patience
 
 
+class EqualDelta(Stopper):
+    """A gain of min_delta is enough, where there is one."""
+
+    def update(self, val_loss):
+        least = self.best - self.min_delta
+        if val_loss < least or (self.min_delta and val_loss == least):
+            self.best, self.waited = float(val_loss), 0
+        else:
+            self.waited += 1
+        return self.waited >= self.patience
+
+
 class NanFirst(Stopper):
     """No best yet is None, so the first loss becomes it unseen."""
 
@@ -502,6 +514,9 @@ EXERCISE = Exercise(
               "with a best of inf, which nan does not beat."),
         Wrong("equal-improves", EqualImproves,
               "A loss that is lower by exactly min_delta, or equal, counted as an improvement."),
+        Wrong("equal-delta", EqualDelta,
+              "A loss that is lower by exactly min_delta counted as an improvement. It must be "
+              "lower by more than that."),
         Wrong("delta-forgotten", DeltaForgotten,
               "An improvement of less than min_delta counted."),
         Wrong("late-stop", LateStop, "It stops one epoch late."),

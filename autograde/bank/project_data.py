@@ -118,7 +118,9 @@ def as_data(returned: Any) -> dict[str, Any]:
         try:
             found[key] = float(returned[key])
         except (TypeError, ValueError):
-            raise AnswerError(f"'{key}' must be one number, in bytes.") from None
+            raise AnswerError(
+                f"'{key}' must be one number, on the scale of the raw bytes."
+            ) from None
     return found
 
 

@@ -286,6 +286,10 @@ WRONG = (
     ("by-loss", edited((SURE, "logits.log_softmax(1)[places, targets[places]].argsort()")),
      "The mistakes are sorted by the probability of the true class, the lowest first. A mistake is "
      "confident if its predicted class has a high probability."),
+    ("by-true-class", edited((SURE, "logits.softmax(1)[places, targets[places]].argsort("
+                                    "descending=True)")),
+     "The mistakes are sorted by the probability of the true class, the highest first. Confidence "
+     "is the probability of the class that was predicted."),
     ("by-margin", edited(("logits.softmax(dim=1).amax(dim=1)",
                           "-logits.softmax(dim=1).topk(2).values.diff(dim=1).flatten()")),
      "The mistakes are sorted by the lead over the second class. Sort by the probability of the "

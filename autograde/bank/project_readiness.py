@@ -165,7 +165,7 @@ EXERCISE = Write(
         Fact("train_val", "accuracies from 0 to 1: [training, validation]", 0.5, accuracies),
         Fact("held_back", "on the held-back data: [hits, number of images]", 0.5, hits_of),
         Fact("baseline", "the nearest mean's accuracy there, from 0 to 1", 0.5, a_bar),
-        Fact("interval", "Wilson's 95 % interval of your accuracy there", 0.5, wilson),
+        Fact("interval", "Wilson's 95 % interval of your accuracy there: [low, high]", 0.5, wilson),
         Fact("resumed", "largest difference of a weight, resumed minus "
                         "uninterrupted", 0.5, resumes),
         Fact("risks", f"at least two risks in use, {WORDS} words or more each", 0.5, at_scale),

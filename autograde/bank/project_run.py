@@ -152,6 +152,7 @@ class Kit:
         self.updates, self.killed, self.epochs = 0, False, EPOCHS
         self.dies_at: int | None = None
         self.dies_after: int | None = None
+        self.told_at, self.told_late = -1, False
 
     def make_setup(self, data: Any, seed: int, epochs: int) -> dict[str, Any]:
         """A set-up of the case, from scratch."""
@@ -203,6 +204,8 @@ class Kit:
     def after_epoch(self, epoch: int) -> None:
         """Note where the run is; die where the case says so."""
         self.told.append(int(epoch))
+        self.told_late |= self.told_at == self.updates  # no update since the epoch before
+        self.told_at = self.updates
         device = next(self.model.parameters()).device  # a trainer may have moved the model
         inputs, targets = (part.to(device) for part in self.data["val"])
         mode, before = self.model.training, len(Look.noted)
@@ -231,7 +234,7 @@ class Kit:
     def call(self, function: Any, seed: int) -> Any:
         """One call of the function, with the global generator in an own state; None if killed."""
         torch.default_generator.manual_seed(seed)
-        self.updates, self.killed = 0, False
+        self.updates, self.killed, self.told_at = 0, False, -1
         try:
             return function(self.make_setup, self.data, self.folder, self.case["seed"],
                             self.epochs, self.after_epoch)  # fmt: skip
@@ -396,6 +399,8 @@ def _best(kit: Kit) -> str:
     path = kit.folder / "best.pt"
     if not path.is_file() or not kit.losses:
         return "there is no best.pt"
+    if kit.told_late:
+        return "unknown, as after_epoch came only after the run"
     held = torch.load(path, map_location="cpu", weights_only=True)
     weights = held.get("model") if isinstance(held, dict) else None
     lowest = min(kit.losses, key=kit.losses.get)
@@ -598,6 +603,10 @@ WRONG = (
      "model.eval() before each validation."),
     ("batch-means-of-loss", script(("out, y).item() * len(y) for", "out, y).item() for"),
                                    ("in pairs) / len(targets)", "in pairs) / len(pairs)")), ""),
+    ("told-after-the-run", script((TOLD, ""), (END, "    for epoch in range(epochs):\n"
+                                  + TOLD + END)),
+     "after_epoch came only after the run, for all epochs at once. Call it in each epoch, once "
+     "that epoch's checkpoint is written."),
     ("told-from-one", script(("after_epoch(epoch)", "after_epoch(epoch + 1)")),
      "after_epoch was called with epochs counted from 1, as the engine's history has them. Count "
      "from 0: the first call is after_epoch(0)."),
@@ -651,8 +660,8 @@ WRONG = (
     ("one-epoch", script(("range(start, epochs)", "range(start, 1)")), ""),
 )  # fmt: skip
 SURE = ("starts-again", "list-forgotten", "epoch-repeated", "told-too-early", "never-told",
-        "told-from-one",
-        "no-best", "no-record", "still-running", "scale-not-noted", "best-is-last",
+        "told-after-the-run", "told-from-one", "no-best", "no-record",
+        "still-running", "scale-not-noted", "best-is-last",
         "best-is-loaded", "best-by-accuracy", "best-forgotten", "best-at-the-end",
         "optimizer-forgotten", "schedule-forgotten", "order-forgotten", "draws-forgotten",
         "train-mode-once", "validates-in-train-mode", "epochs-more", "dropout-unseeded",

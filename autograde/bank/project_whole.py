@@ -472,7 +472,8 @@ MADE = "made.append(make_setup(data, seed, epochs))"
 WRONG = (
     ("weights-of-the-run", edited((LOADED, ""), (FRESH, 'made[-1]["model"]')),
      "A copy of the folder has different weights in best.pt, but classify did not answer with "
-     "them. Load the weights from the folder that classify is given."),
+     "them. Load best.pt from the folder that classify is given, not last.pt or the weights that "
+     "the run ended with."),
     ("weights-of-the-run", edited((RUN, "first = Path(folder); " + RUN),
                                   ('Path(folder) / "best.pt"', 'first / "best.pt"')), ""),
     ("never-loaded", edited((LOADED, "")), ""),

@@ -40,8 +40,9 @@ EXERCISE = Tune(
         "All 500 points in one batch, Adam, and a learning rate between 0.02 and 0.1.",
     ),
     question="A 2-64-64-3 network trains on 500 points of three spirals; accuracy is measured on "
-    "150 others. `momentum` is for sgd only; else it may stay None. The chapter's baseline, SGD "
-    "at 0.01 with batches of 32, does not reach the goal within 400 updates.",
+    "150 others. `momentum` is for sgd only; else it may stay None. For sgd without momentum "
+    "give 0. The chapter's baseline, SGD at 0.01 with batches of 32, does not reach the goal "
+    "within 400 updates.",
     settings={"optimizer": [*OPTIMIZERS], "lr": (1e-5, 10.0), "momentum": (0.0, 0.99),
               "batch_size": [16, 32, 64, 128, 250, 500]},
     only_with={"momentum": ("optimizer", "sgd")},

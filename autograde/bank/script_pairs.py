@@ -134,6 +134,11 @@ seeded_each_time = fixed(
     )
 )
 shuffled_on = fixed(("epoch_labels = labels[order]", "epoch_labels = labels = labels[order]"))
+compounded = fixed(
+    (ROWS, ROWS.replace("epoch_rows", "rows")),
+    ("epoch_labels = labels[order]", "labels = labels[order]"),
+    ("epoch_rows[", "rows["), ("epoch_labels[", "labels["),
+)  # fmt: skip
 rows_in_place = fixed((ROWS, ROWS.replace("rows[order]", "rows")))
 rows_in_place_twice_drawn = given((ROWS, ROWS.replace("rows[order]", "rows")))
 labels_then_rows = given((ROWS, ROWS.replace("[order]", "[order.roll(1)]")))
@@ -204,6 +209,10 @@ EXERCISE = Exercise(
         Wrong("shuffled-on", shuffled_on,
               "The first epoch is right. But labels was overwritten with shuffled ones, which the "
               "next epoch shuffles again: give the shuffled labels a different name."),
+        Wrong("compounded", compounded,
+              "Each row keeps its label, but rows and labels are overwritten, so each epoch "
+              "shuffles the order of the epoch before. In the given code each order is of the rows "
+              "as they were passed in: give the shuffled ones names of their own."),
         Wrong("drawn-and-dropped", drawn_and_dropped,
               "The pairs are right, but the orders differ: the generator is still used twice per "
               "epoch. Draw only one permutation."),

@@ -41,6 +41,8 @@ IMAGE = 100 / 1438
 ROUNDED = 1e-4
 """How far a difference may be from a whole number of images: four decimals are enough. One image as
 a share is seven times that, so no share passes for 0 images."""
+NORMAL = 1.96
+"""Standard errors to each end where Student's t is forgotten."""
 NEAR = 0.02
 """Points by which an end of the interval may be off; ends are typed with two decimals."""
 
@@ -185,6 +187,12 @@ def _apart_from(found, ends, half):
     if half <= NEAR:
         return f"{wrong}its half-width should be {half:.3g}."
     errors = (ends[1] - ends[0]) / 2 / half * quantile
+    n, own = len(found), (ends[1] - ends[0]) / 2
+    if abs(own - half * math.sqrt((n - 1) / n)) <= min(NEAR, abs(own - half * NORMAL / quantile)):
+        return (
+            f"{wrong}it is as wide as if the deviation were over n. Use n - 1, as "
+            "statistics.stdev(differences) does."
+        )
     return (
         f"{wrong}each end is {errors:.2f} standard errors of the mean away from it, and for "
         f"{len(found)} seeds Student's t says {quantile:.2f}."

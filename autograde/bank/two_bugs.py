@@ -38,8 +38,8 @@ EXERCISE = Number(
     ),
     question="Run `case_log({case})`: its run has two bugs from the museum at once. Which two? The "
     "candidates are: 1 gradients never cleared, 4 scored in train mode, 5 never back in train "
-    "mode, 6 graphs built while scoring, 7 graphs kept, 16 layer frozen, 17 layer replaced, 22 "
-    "leak between the parts.",
+    "mode, 6 graphs built while scoring and released, 7 graphs kept, 16 layer frozen, "
+    "17 layer replaced, 22 leak between the parts.",
     inputs={"case": (100, 999)}, answer=answer,
     look="Put this log next to the healthy run's: which columns differ?",
     parts=(Part("first", "the smaller bug number", points=1),

@@ -120,7 +120,10 @@ class Tune(ValueExercise):
         """What stands for a setting that is not set, because it has no effect with the others."""
         other, needed = self.only_with.get(name, ("", None))
         if not other or found[other] in (None, needed):
-            raise AnswerError(f"'{name}' is not set yet.")
+            allowed = self.settings[name]
+            none = bool(other) and not isinstance(allowed, list) and allowed[0] == 0
+            more = f" With {needed} give a number; 0 is none." if none and found[other] else ""
+            raise AnswerError(f"'{name}' is not set yet.{more}")
         return self.settings[name][0]
 
     def judge_parts(self, answer: dict[str, Any], student: str) -> list[PartResult]:

@@ -14,6 +14,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,12 @@ if TYPE_CHECKING:
 
 MAX_ITEMS = 200
 MAX_TEXT = 5000
+DEPTH = 4
+"""How deep lists and dictionaries of an answer may be nested."""
 UNSET = "Not answered yet."
 """Said of one of several values that is still None."""
+UNREAD = "cannot be read because"
+"""The only key of what stands for an entry that is no plain value; what it holds says why."""
 NO_NAME = 'First type your name in student("...") at the top: the numbers here are drawn from it.'
 
 
@@ -123,6 +128,17 @@ class ValueExercise(Exercise):
 
     # What all of them share.
 
+    def readable(self, value: Any) -> Any:
+        """The value, if every entry of it could be read.
+
+        Raises:
+            AnswerError: One could not; the message names it.
+        """
+        for key, item in value.items() if isinstance(value, dict) else ():
+            if said := why_unread(item):
+                raise AnswerError(f"'{brief(key)}': {said}")
+        return value
+
     def judge_value(self, value: Any, student: str, *, typed: str | None = None) -> Verdict:
         """The verdict on a value.
 
@@ -140,7 +156,7 @@ class ValueExercise(Exercise):
                     raise AnswerError(value.text)
                 if self.needs_name and not plain_name(student):
                     raise AnswerError(NO_NAME)
-                results = self._judged(value, student, typed)
+                results = self._judged(self.readable(value), student, typed)
             except AnswerError as fault:
                 raised = Raised("AnswerError", str(fault))
                 results = [PartResult(part, False, raised=raised) for part in self.parts]
@@ -234,8 +250,30 @@ def is_blank(value: Any) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
 
 
-def plain_value(value: Any, depth: int = 4) -> Any:
+def why_unread(item: Any) -> str:
+    """Why an entry of an answer is no plain value; empty if it is one."""
+    return str(item[UNREAD]) if isinstance(item, dict) and set(item) == {UNREAD} else ""
+
+
+def _entry(item: Any, depth: int) -> Any:
+    """An entry as a plain value; what is none says why, and costs no other entry."""
+    try:
+        return plain_value(item, depth)
+    except AnswerError as fault:
+        if depth < DEPTH - 1:
+            raise
+        return {UNREAD: str(fault)}
+
+
+def _is_interval(value: Any) -> bool:
+    """Whether it is an object with two numbers as its ends, such as the course's intervals."""
+    return all(isinstance(getattr(value, end, None), Real) for end in ("low", "high"))
+
+
+def plain_value(value: Any, depth: int = DEPTH) -> Any:
     """A student's value as None, bools, numbers, texts, and lists and dicts of them.
+
+    An interval with `low` and `high` is a list of both.
 
     Raises:
         AnswerError: It is something else, or far too much of it.
@@ -261,7 +299,7 @@ def plain_value(value: Any, depth: int = 4) -> Any:
             raise AnswerError(
                 f"This is a dictionary of {len(value):,} entries; the answer is far shorter."
             )
-        return {str(key)[:200]: plain_value(item, depth - 1) for key, item in value.items()}
+        return {str(key)[:200]: _entry(item, depth - 1) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset, range)):
         if len(value) > MAX_ITEMS:
             raise AnswerError(
@@ -270,9 +308,14 @@ def plain_value(value: Any, depth: int = 4) -> Any:
         return [plain_value(item, depth - 1) for item in value]
     if isinstance(value, type) and issubclass(value, BaseException):
         return value.__name__  # an exception's type is asked for by its name
+    if _is_interval(value):
+        return [plain_value(end, depth - 1) for end in (value.low, value.high)]
     kind = type(value).__name__
     hint = ": call it, and use what it returns" if callable(value) else ""
-    raise AnswerError(f"A {kind} cannot be the answer{hint}. It should be a number or a string.")
+    article = "An" if kind[0] in "AEIOUaeiou" else "A"
+    raise AnswerError(
+        f"{article} {kind} cannot be the answer{hint}. It should be a number or a string."
+    )
 
 
 def called(value: Any) -> Any:

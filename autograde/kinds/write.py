@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autograde.exercise import AnswerError, Part
-from autograde.kinds.value import UNSET, Reason, Said, ValueExercise, brief, is_blank
+from autograde.kinds.value import UNSET, Reason, Said, ValueExercise, brief, is_blank, why_unread
 from autograde.kit.question import Question
 from autograde.verdict import PartResult, Verdict
 
@@ -71,6 +71,10 @@ class Write(ValueExercise):
             values={fact.key: fact.title for fact in self.facts},
         )
 
+    def readable(self, value: Any) -> Any:
+        """Each fact is judged by itself, also where another cannot be read."""
+        return value
+
     def parse(self, value: Any, student: str) -> dict[str, Any]:
         """The facts by key."""
         keys = [fact.key for fact in self.facts]
@@ -85,11 +89,14 @@ class Write(ValueExercise):
     def judge_parts(self, answer: dict[str, Any], student: str) -> list[PartResult]:
         """Each fact by its own check."""
         results: list[PartResult] = []
+        read = {key: None if why_unread(item) else item for key, item in answer.items()}
         for fact, part in zip(self.facts, self.parts, strict=True):
             if is_blank(answer[fact.key]):
                 said = UNSET
+            elif unread := why_unread(answer[fact.key]):
+                said = f"'{fact.key}': {unread}"
             else:
-                said = fact.wrong(answer)
+                said = fact.wrong(read)
             results.append(Said(part, not said, reason=said))
         return results
 

@@ -433,8 +433,8 @@ class Stopper:
         min_delta: An epoch improves if its loss is lower than the best by more than this.
             The best is the loss of the last epoch that improved.
 
-    A loss of nan or inf is not an improvement; -inf does not occur. Once the answer is True, it stays True until a loss
-    improves, which restarts the count.
+    A loss of nan or inf is not an improvement; -inf does not occur. Once the answer is True, it
+    stays True until a loss improves, which restarts the count.
     """
 
     def __init__(self, patience, min_delta):

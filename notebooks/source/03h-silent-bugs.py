@@ -392,9 +392,9 @@ def uses_old_gradients(make, batches):
 
     Args:
         make: make() returns the program as (step, model, optimizer), every time with the same
-            initial weights. step(batch) makes one update, with a gradient for every parameter, and returns
-            the loss, a float. Dropout draws from torch's global generator, so seed that before you
-            compare two runs.
+            initial weights. step(batch) makes one update, with a gradient for every parameter, and
+            returns the loss, a float. Dropout draws from torch's global generator, so seed that
+            before you compare two runs.
         batches: A list of pairs of inputs and class indices, for one step each, in this order.
             A bug may show only in the last step.
 

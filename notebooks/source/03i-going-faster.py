@@ -316,7 +316,8 @@ for name, timing in layouts.items():
 # compiler.
 
 # %%
-from course.analysis.graph_breaks import compile_here, fits_one_graph, graph_breaks
+from course.analysis.graph_breaks import compile_here, fits_one_graph
+from course.analysis.graph_breaks import graph_breaks as find_breaks
 
 torch.manual_seed(3)
 blocks = [(nn.LayerNorm(64), nn.Linear(64, 64), nn.GELU()) for _ in range(4)]
@@ -357,7 +358,7 @@ def by_where(x):
 
 
 for function in (by_python, by_where):
-    print(f"{function.__name__:14}", graph_breaks(function, torch.randn(4)))
+    print(f"{function.__name__:14}", find_breaks(function, torch.randn(4)))
     print(" " * 14, "in one graph:", fits_one_graph(function, torch.randn(4)))
 
 # %% exercise 03i.graph-breaks
@@ -383,17 +384,17 @@ inputs = data.train_inputs[:512].flatten(1).to(device)
 targets = data.train_targets[:512].to(device)
 torch.manual_seed(3)
 deep = [layer for _ in range(6) for layer in (nn.Linear(256, 256), nn.ReLU())]
-model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), *deep, nn.Linear(256, 10)).to(device)
+mlp = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), *deep, nn.Linear(256, 10)).to(device)
 
 
 def recomputed(x):
-    return model[8:](checkpoint(model[:8], x, use_reentrant=False))
+    return mlp[8:](checkpoint(mlp[:8], x, use_reentrant=False))
 
 # %%
 from course.claims.lab import peak_bytes
 
 
-def gradient(forward=model, parts=1, half=False):
+def gradient(forward=mlp, parts=1, half=False):
     for x, y in zip(inputs.chunk(parts), targets.chunk(parts), strict=True):
         with torch.autocast(device.type, torch.bfloat16, enabled=half):
             loss = nn.functional.cross_entropy(forward(x), y) / parts
@@ -407,7 +408,7 @@ works = {"plain": gradient, "BF16 autocast": partial(gradient, half=True),
 
 # %%
 def peak(work):
-    model.zero_grad()
+    mlp.zero_grad()
     return peak_bytes(work, device)
 
 

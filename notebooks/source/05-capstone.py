@@ -290,8 +290,8 @@ def train(make_setup, data, folder, seed, epochs, after_epoch):
 
     Args:
         make_setup: A function like yours: make_setup(data, seed, epochs). Call it once. In
-            the check it always gives "scheduler" and "schedule_per"; if yours gives none, no schedule
-            steps.
+            the check it always gives "scheduler" and "schedule_per"; if yours gives none, no
+            schedule steps.
         data: As returned by make_data.
         folder: A path. Empty or missing for a new run; otherwise as left by an earlier call that
             was killed, after an epoch or inside one.

@@ -1,5 +1,8 @@
 """What exercises share to look at answers."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -31,3 +34,20 @@ def test_a_changed_argument_is_called_by_its_name_and_anything_else_by_its_descr
     inputs -= 1
     first["hidden"] = 8
     assert watch.changed() == ["the dictionary changes['lr']"]
+
+
+FIRST_IMPORT = """
+import random
+from autograde.bank.harness import Watch
+watch = Watch()
+import sklearn.metrics
+assert watch.changed() == [], watch.changed()
+random.random()
+watch = Watch()
+random.random()
+assert watch.changed() == ["the state of Python's random numbers"], watch.changed()
+"""
+
+
+def test_the_first_import_of_scikit_learn_is_no_use_of_random_numbers():
+    subprocess.run([sys.executable, "-c", FIRST_IMPORT], check=True)

@@ -1,12 +1,14 @@
 """05.ablation and 05.readiness: each fact that cannot be so is refused for what it is."""
 
 import math
-from statistics import fmean, stdev
+from statistics import fmean, pstdev, stdev
 
 import pytest
 from scipy.stats import t
 
 from autograde import bank
+from autograde.kinds.value import plain_value
+from course.analysis.scores.intervals import wilson_interval
 
 POINTS = [0.8, 0.0, 1.6, 0.8, 2.4, 0.8]
 SETTINGS = {"lr": 0.004, "hidden": 64}
@@ -71,3 +73,39 @@ def test_a_note_of_a_project_is_refused_where_it_cannot_be_so(key, value, says):
     example = bank.load("05.readiness").example
     assert refused("05.readiness", example) == {}
     assert says in refused("05.readiness", {**example, key: value})[key]
+
+
+def test_an_interval_object_is_an_interval():
+    example = bank.load("05.readiness").example
+    hits, images = example["held_back"]
+    note = {**example, "interval": wilson_interval(hits, images)}
+    verdict = bank.load("05.readiness").judge_given(note)
+    assert verdict.points == verdict.max_points
+
+
+def test_a_fact_that_cannot_be_read_costs_itself_alone():
+    example = bank.load("05.readiness").example
+    verdict = bank.load("05.readiness").judge_given({**example, "interval": object()})
+    assert [part.part.key for part in verdict.parts if not part.passed] == ["interval"]
+    said = "\n".join(bank.load("05.readiness").lines(verdict))
+    assert "'interval': An object cannot be the answer" in said
+
+
+def test_a_fact_that_cannot_be_read_is_missing_for_the_others():
+    example = bank.load("05.readiness").example
+    verdict = bank.load("05.readiness").judge_given({**example, "held_back": [288, object()]})
+    failed = {part.part.key: part.reason for part in verdict.parts if not part.passed}
+    assert set(failed) == {"held_back", "baseline", "interval"}
+    assert "give those first" in failed["interval"]
+
+
+def test_a_number_that_cannot_be_read_is_named():
+    given = {"full": object(), "folder": 1.0, "peak": 2.0}
+    verdict = bank.load("03g.size").judge_value(plain_value(given), "ada")
+    assert "'full': An object cannot be the answer" in verdict.parts[0].raised.text
+
+
+def test_a_deviation_over_n_is_named():
+    half = pstdev(POINTS) / math.sqrt(len(POINTS))
+    ablation = {**ABLATION, "interval": ends(t.ppf(0.975, 5), half)}
+    assert "Use n - 1" in refused("05.ablation", ablation)["interval"]
