@@ -267,7 +267,10 @@ def _entry(item: Any, depth: int) -> Any:
 
 def _is_interval(value: Any) -> bool:
     """Whether it is an object with two numbers as its ends, such as the course's intervals."""
-    return all(isinstance(getattr(value, end, None), Real) for end in ("low", "high"))
+    try:
+        return all(isinstance(getattr(value, end, None), Real) for end in ("low", "high"))
+    except Exception:  # a property of the student's raises
+        return False
 
 
 def plain_value(value: Any, depth: int = DEPTH) -> Any:
