@@ -390,6 +390,12 @@ EXERCISE = Exercise(
             "v was corrected for its start at 0, m was not: divide it by 1 - beta1**t.",
         ),
         Wrong(
+            "corrected-outside-the-root",
+            _adam("outside", move=lambda m, v, a, b, eps, g: m / a / (np.sqrt(v) / b + eps)),
+            "The root of v was divided by 1 - beta2**t. Correct v first, v / (1 - beta2**t), then "
+            "take the root.",
+        ),
+        Wrong(
             "eps-inside",
             _adam("eps_inside", move=lambda m, v, a, b, eps, g: m / a / np.sqrt(v / b + eps)),
             "eps was added under the root. It is added to the root: np.sqrt(v_hat) + eps.",

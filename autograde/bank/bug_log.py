@@ -24,7 +24,7 @@ def three_errors(facts):
         names = [name for name in re.split(r"[^\w.()]+", names) if name]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         return 'This should be a list of three strings: ["KeyError", "TypeError", ...].'
-    names = tuple(name.strip().rpartition(".")[2].rstrip("()") for name in names)
+    names = tuple(name.partition(":")[0].strip().rpartition(".")[2].rstrip("()") for name in names)
     if names == LOUD:
         return ""
     if len(names) != 3:

@@ -14,7 +14,7 @@ EXERCISE = Order(
     question="You start from a table of raw rows, with several rows per patient, and end with one "
     "number for the report. Put the steps in order; every order without a leak is accepted.",
     steps=(
-        Step("copies", "Remove copies of rows."),
+        Step("copies", "Remove copies of rows from the table."),
         Step("split", "Split into three parts, keeping each patient in one part."),
         Step("statistics", "Compute the mean and standard deviation of the training part."),
         Step("candidates", "Train every candidate on the normalised training part."),
@@ -24,7 +24,7 @@ EXERCISE = Order(
     ),
     rules=(
         Rule("copies", "statistics", "A copy left in the training part counts twice in everything "
-             "fitted there, and a copy left in another part has been trained on."),
+             "fitted there, and a copy left in another part is trained on."),
         Rule("split", "statistics", "Before the split there is no training part, and a mean over "
              "all rows has seen validation and test."),
         Rule("statistics", "candidates", "The candidates are trained on normalised rows, so the "

@@ -14,7 +14,7 @@ EXERCISE = Number(
     question="`images` has the shape [{b}, {c}, {h}, {w}]: a batch of images with {c} channels, "
              "as uint8. It is converted to float32 and flattened: `flat = "
              "images.float().flatten(1)`.",
-    inputs={"b": [12, 20, 24, 40, 48], "c": (2, 5), "h": (14, 37), "w": (15, 39)},
+    inputs={"b": [12, 20, 24, 40, 48], "c": [2, 3, 5], "h": (14, 37), "w": (15, 39)},
     answer=lambda b, c, h, w: {"rows": b, "columns": c * h * w, "bytes": 4 * b * c * h * w},
     parts=(Part("rows", "the size of dimension 0 of `flat`", points=1),
         Part("columns", "the size of dimension 1: the in_features of the next layer", points=1),

@@ -267,8 +267,9 @@ EXERCISE = Exercise(
               "Mean and variance were taken over dimension 1, from group to group. Take both "
               "within a group, over dimension 2."),
         Wrong("every-other-out-of-order", every_other_put_back_in_a_row,
-              "Channels 0, g, 2g, ... made up a group, and the results are in another order than "
-              "the channels. A group holds adjacent channels: leave the reshape as it was given."),
+              "Every g-th channel (in images every g-th number) made up a group, and the results "
+              "are in another order than the channels. A group holds adjacent channels: leave the "
+              "reshape as it was given."),
         Wrong("variance-of-all-groups", variance_of_all_groups,
               "The variance is that of all groups of an example, but the mean that of one. Both "
               "should go over dimension 2 alone."),
@@ -305,7 +306,8 @@ EXERCISE = Exercise(
         Wrong("all-channels", all_channels,
               "All channels were normalised together, as with groups = 1."),
         Wrong("every-other", every_other,
-              "Channels 0, g, 2g, ... made up a group. A group holds adjacent channels."),
+              "Every g-th channel (in images every g-th number) made up a group. A group holds "
+              "adjacent channels."),
         Wrong("bias-forgotten", bias_forgotten, "The bias is missing: weight times normal, plus "
               "bias."),
         Wrong("weight-forgotten", weight_forgotten,

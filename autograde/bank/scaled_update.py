@@ -28,8 +28,8 @@ EXERCISE = Order(
         Step("schedule", "`scheduler.step()`"),
     ),
     rules=(
-        Rule("clear", "micro", "backward() adds to what is left over, and a later zero_grad() "
-             "clears the window's own gradients too: clear before the window."),
+        Rule("clear", "micro", "backward() adds to what is left over from the last window, "
+             "and a zero_grad() inside this one loses its own gradients: clear before the window."),
         Rule("micro", "unscale", "unscale_() divides what is in .grad once: a gradient that is "
              "added later is still multiplied by the scale."),
         Rule("unscale", "clip", "Clipped before unscale_(), gradients that are 65,536 times too "

@@ -119,6 +119,10 @@ no_factor = slip((SLOPE, "error"))
 not_divided = slip((SLOPE, "2 * error"))
 mean_over_examples = slip((SLOPE, "2 * error / len(error)"))
 mean_over_outputs = slip((SLOPE, "2 * error / error.shape[1]"))
+half_per_example = slip((SLOPE, "error / len(error)"))
+half_per_example_throughout = slip(
+    (SLOPE, "error / len(error)"), (LOSS, LOSS.replace("mean", "sum") + " / 2 / len(inputs)")
+)
 half_a_gradient = slip((SLOPE, "error / error.numel()"))
 uphill = slip((SLOPE, "-" + SLOPE))
 whole_gradient = slip((WEIGHT, WEIGHT.replace("lr * ", "")), (BIAS, BIAS.replace("lr * ", "")))
@@ -228,6 +232,11 @@ EXERCISE = Exercise(
         Wrong("mean-over-outputs", mean_over_outputs,
               "The slope was divided only by the number of outputs. The mean is over all B · "
               "outputs squared errors."),
+        Wrong("half-per-example", half_per_example,
+              "The slope is that of half the sum of squares per example, error / B. MSELoss is a "
+              "mean over all B · outputs squares, whose slope is 2 · error / (B · outputs): the "
+              "same only for two outputs."),
+        Wrong("half-per-example", half_per_example_throughout),
         Wrong("half-a-gradient", half_a_gradient,
               "Weight and bias moved half as far as they should: the slope of a square is 2 · "
               "error."),

@@ -13,11 +13,11 @@ EXERCISE = Choice(
         "done?",
         "Dropout in train mode makes the numbers vary. Each kept tensor of logits holds its graph.",
     ),
-    question="With one checkpoint and one validation set, three passes give 0.951, 0.957 and "
-    "0.948, and each batch adds far more memory than its logits take. The loop is `for inputs, "
-    "targets in loader: logits = model(inputs); kept.append(logits); total += criterion(logits, "
-    "targets).item() * len(targets)`. What is the smallest change after which the passes agree and "
-    "memory grows only by what the logits take?",
+    question="A network with dropout is validated. With one checkpoint and one validation set, "
+    "three passes give 0.951, 0.957 and 0.948, and each batch adds far more memory than its "
+    "logits take. The loop is `for inputs, targets in loader: logits = model(inputs); "
+    "kept.append(logits); total += criterion(logits, targets).item() * len(targets)`. What is the "
+    "smallest change after which the passes agree and memory grows only by what the logits take?",
     options=(
         Option("mode-and-graph", "`model.eval()` before the loop, and the loop under "
                "`torch.no_grad()`.", right=True),

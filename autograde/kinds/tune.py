@@ -160,9 +160,9 @@ class Tune(ValueExercise):
         return self.unit.partition(" of ")[0]
 
     def _in_words(self, quality: float) -> str:
-        """A quality as its unit says it: `31 %`, or a loss."""
+        """A quality as its unit says it: `31.4 %`, or a loss."""
         if self.unit.endswith("%"):
-            return f"{100 * quality:.0f} %"
+            return f"{100 * quality:.1f} %"
         return f"{-quality if self.measure.endswith('loss') else quality:.3g}"
 
     def _compare_by(self, ends: list[float]) -> str:

@@ -470,7 +470,7 @@ class SplitAudit:
 
     Args:
         inputs: Training rows [N, F], floats without nan.
-        groups: The group of each row, always a list, of names or of whole numbers.
+        groups: A list with the group of each row: a name or a whole number.
         times: The time of each row, a tensor [N] of whole numbers, in any order.
 
     A method is given the inputs, groups or times of a validation side and returns positions: a

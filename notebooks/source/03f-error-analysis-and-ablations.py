@@ -170,7 +170,7 @@ ErrorBuckets(looked_at=20)
 
 # %% exercise 03f.buckets
 # Give one row per bucket: its count, its ceiling, and an interval. The ceiling is the gain if all of
-# the bucket's mistakes were fixed, so its key is "gain". The ends of the interval are
+# the bucket's mistakes were fixed; its key is "gain". The ends of the interval are
 # Wilson's for the bucket's share of the sample, converted to points in the same way as the gain.
 # You may use scipy.stats.binomtest.
 def bucket_table(sample, num_mistakes, num_examples):

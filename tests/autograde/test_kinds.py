@@ -448,7 +448,7 @@ def test_a_setting_that_has_no_effect_with_the_others_may_be_left_out():
 @pytest.mark.parametrize(
     ("id", "settings", "ends"),
     [
-        ("03a.arena", {"optimizer": "adam", "lr": 1.0}, r"in the end \d+ %"),
+        ("03a.arena", {"optimizer": "adam", "lr": 1.0}, r"in the end \d+\.\d %"),
         ("04a.arena", {"optimizer": "sgd", "lr": 0.03, "momentum": 0.0}, r"in the end [01]\.\d+\)"),
         (
             "04a.arena",
