@@ -33,7 +33,8 @@ EXERCISE = Choices(
                "Only if the losses are kept as tensors. Otherwise the graph is freed with its "
                "loss, and the memory in use after the evaluation is the same as with no_grad()."),
         Option("linear", "3: without clearing, the norm grows by the same amount in every update.",
-               "In the curve the norm rises steeply within 50 updates, then hardly at all."),
+               "In the curve the norm rises steeply within 50 updates, then less, with jumps: not "
+               "by the same amount in each."),
         Option("lower", "5: the cosine ends at a lower training loss than the constant rate.",
                "Both reach 90 % after equally many updates, and the cosine's last loss is higher."),
     ),

@@ -459,7 +459,7 @@ EXERCISE = Exercise(
               "examples still count; they just add nothing."),
         Wrong("missing-dropped", missing_dropped,
               "A gradient that is None on one rank was returned as None. It should be None only if "
-              "it is None on every rank.",
+              "it is None on every rank that had examples.",
               sure=True),
         Wrong("missing-filled", missing_filled),
         Wrong("as-on-the-first", as_on_the_first),

@@ -74,11 +74,13 @@ class Run:
         self.told: list[int] = []
 
     def call(self, *, dies_after: int | None = None) -> dict[str, Any] | None:
-        """What one call returned; None if it was killed."""
+        """What one call returned; None if it was killed: after so many epochs and one more,
+        whatever number it gives that one."""
+        before = len(self.told)
 
         def after_epoch(epoch: int) -> None:
             self.told.append(int(epoch))
-            if epoch == dies_after:
+            if dies_after is not None and len(self.told) - before == dies_after + 1:
                 raise project_run.KilledError
 
         raw = (part.clone() for part in self.raw)

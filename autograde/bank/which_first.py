@@ -21,7 +21,7 @@ EXERCISE = Order(
         Step("moves", "Compare all weights before and after one step: do any of them move?"),
         Step("where", "Find out why a weight does not move: is its .grad None or 0, or is it not "
                       "in the optimizer?"),
-        Step("level", "If weights move but the loss stays: what does the criterion expect, and "
+        Step("level", "All weights move, but the loss stays: what does the criterion expect, and "
                       "what does it get?"),
         Step("rate", "Try a learning rate ten times larger and ten times smaller."),
         Step("wider", "Make the model wider."),

@@ -105,7 +105,8 @@ EQUIVALENT: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r"01b\.cross-entropy",
-        r"`(if weight is None|spread|log_p|w|q|divisor|safe|rows)\b.* one line earlier",
+        r"`(if weight is None|spread|log_p|w|q|divisor|safe|rows|per_class|weights|factor)\b"
+        r".* one line earlier",
         "it needs nothing of the line above",
     ),
     (
@@ -117,6 +118,30 @@ EQUIVALENT: tuple[tuple[str, str, str], ...] = (
         r"01b\.cross-entropy",
         r"dim= dropped in `spread = -\(log_p|in `safe\[mask == 0\]",
         "the sum over examples follows, and any class will do where the mask is 0",
+    ),
+    (
+        r"01b\.cross-entropy",
+        r"made_of: .* in `index = targets\.where\(counts, 0\)\.clamp"
+        r"|made_of: .* in `per_class = torch\.ones_like\(logits\[0\]\)"
+        r"|made_of: 1 to 0 in `return after\(mean\(.*\.sum\(1\)",
+        "any class will do where a target does not count, and rows are alike in shape; the sum "
+        "over the other dimension follows",
+    ),
+    (
+        r"01b\.cross-entropy",
+        r"`if \(targets == ignore_index\)\.all\(\):` dropped",
+        "where nothing counts, 0 / 0 is the same nan",
+    ),
+    (
+        r"03a\.accumulate",
+        r"graphs_retained_and_dropped: (.* in `torch\.autograd\.backward\(part, retain_graph"
+        r"|1 to 0 in `part = .*share\(batch\[1\]\))",
+        "the graph is retained for nothing; inputs have as many rows as targets",
+    ),
+    (
+        r"04a\.adamw",
+        r"DataReplaced: ",
+        "a weight's numbers may be stored anew: with it or without",
     ),
     (
         r"03d\.recompute",
