@@ -250,9 +250,13 @@ class Remembered(Offsets):
 
 
 class InLetters(Offsets):
+    """Counts letters, in a file opened with `newline`."""
+
+    newline: str | None = "\n"
+
     def find(self, path):
         starts, at = [], 0
-        with open(path, encoding="utf-8", newline="\n") as file:
+        with open(path, encoding="utf-8", newline=self.newline) as file:
             for line in file:
                 starts.append(at)
                 at += len(line)
@@ -270,31 +274,19 @@ class SplitLines(Offsets):
         return starts
 
 
-class InLettersOfAnyLine(Offsets):
+class InLettersOfAnyLine(InLetters):
     """Counts letters, and takes \r for the end of a line."""
 
-    def find(self, path):
-        starts, at = [], 0
-        with open(path, encoding="utf-8") as file:
-            for line in file:
-                starts.append(at)
-                at += len(line)
-        return starts
+    newline = None
 
 
-class InLettersAndReturns(Offsets):
+class InLettersAndReturns(InLetters):
     """Counts letters in a file opened with newline="", where a return also ends a line."""
 
-    def find(self, path):
-        starts, at = [], 0
-        with open(path, encoding="utf-8", newline="") as file:
-            for line in file:
-                starts.append(at)
-                at += len(line)
-        return starts
+    newline = ""
 
     def read(self, index):
-        with open(self.path, encoding="utf-8", newline="") as file:
+        with open(self.path, encoding="utf-8", newline=self.newline) as file:
             file.seek(self.starts[index])
             return file.readline().encode("utf-8")
 

@@ -74,8 +74,10 @@ class Run:
         self.told: list[int] = []
 
     def call(self, *, dies_after: int | None = None) -> dict[str, Any] | None:
-        """What one call returned; None if it was killed: after so many epochs and one more,
-        whatever number it gives that one."""
+        """What one call returned; None if it was killed.
+
+        Killed is its epoch `dies_after`, counted here: the function may number them otherwise.
+        """
         before = len(self.told)
 
         def after_epoch(epoch: int) -> None:

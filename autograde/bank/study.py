@@ -108,6 +108,8 @@ def in_images(facts):
     seeds = numbers(facts["seeds"], len(found))
     if seeds is None or seeds_of_pairs(facts):
         return "A difference belongs to its seed: give `seeds` first, one per difference."
+    if facts["change"] not in FREE:
+        return ""
     return _of_other_runs(facts["change"], seeds, found) or _unusual(facts["change"], found)
 
 
@@ -130,7 +132,7 @@ def _of_other_runs(change, seeds, found):
     def far(off):
         return sum(off) > UNLIKE * max(len(off), LEAST)
 
-    if change not in FREE or not far(off(change)):
+    if not far(off(change)):
         return ""
     if not far(off(change, sign=-1)):
         return "These look like baseline minus variant. Give variant minus baseline."
@@ -151,8 +153,6 @@ def _of_other_runs(change, seeds, found):
 
 def _unusual(change, found):
     """What is wrong with a mean that the change does not have; nothing is said of other lists."""
-    if change not in FREE:
-        return ""
     (usual, scatter), mean = USUAL[change], math.fsum(found) / len(found)
     if abs(mean - usual) <= FAR * scatter / math.sqrt(len(found)):
         return ""
