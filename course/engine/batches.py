@@ -30,7 +30,7 @@ from torch.utils.data import (
     default_collate,
 )
 
-from course.data.loading import Augmented, draws_nothing_unkeyed, length_of
+from course.data.loading import Augmented, InMemoryLoader, draws_nothing_unkeyed, length_of
 from course.data.sampling import ResumableBatchSampler
 from course.engine import unprofiled
 from course.engine.errors import CheckpointError
@@ -74,6 +74,12 @@ class EpochBatches:
     def length(self) -> int | None:
         """Batches per epoch according to the loader; None if it does not know."""
         return length_of(self.loader)
+
+    @property
+    def only_cuts(self) -> bool:
+        """Whether a batch is cut from tensors on the device, and no code of others runs for it."""
+        loader = self.loader
+        return type(loader) is InMemoryLoader and loader.inputs.device == self.device
 
     @property
     def all_targets(self) -> Tensor | None:

@@ -41,6 +41,7 @@ HOOKS = (
     "on_epoch_end",
     "on_fit_end",
 )
+DURING_EPOCHS = ("on_update_end", "on_log", "on_checkpoint")
 
 
 class Callback:
@@ -86,10 +87,15 @@ class Callbacks:
         if rank() == 0 and (progress is True or (progress == "auto" and somebody_is_watching())):
             callbacks.append(ProgressBar())
         self.calls = {name: [] for name in HOOKS}
+        self.during_epochs = any(
+            type(callback) is not ProgressBar and _is_called(callback, name)
+            for callback in callbacks
+            for name in DURING_EPOCHS
+        )
+        """Somebody's code runs between two updates of an epoch; a bar only shows them."""
         for callback in callbacks:
             for name in HOOKS:
-                own = getattr(type(callback), name, None) is not getattr(Callback, name)
-                if own and hasattr(callback, name):
+                if _is_called(callback, name):
                     self.calls[name].append(getattr(callback, name))
 
     def __getattr__(self, name: str) -> Any:
@@ -103,6 +109,12 @@ class Callbacks:
 
         setattr(self, name, call)
         return call
+
+
+def _is_called(callback: Any, name: str) -> bool:
+    """Whether a callback has a hook of its own."""
+    own = getattr(type(callback), name, None) is not getattr(Callback, name)
+    return own and hasattr(callback, name)
 
 
 def check_callbacks(callbacks: Any) -> list[Any]:

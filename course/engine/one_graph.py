@@ -89,6 +89,8 @@ class OneGraph:
         """What stands in the optimizer's state: the graphs move these tensors, and no others."""
         self._rates: list[float | Tensor] = []
         """The rates that the twin was told last."""
+        self._ready = False
+        """The last update was a graph's, so that everything stands as graphs need it."""
         self._remade = 0
         self._twin = self.optimizer
         """The optimizer as the graphs see it."""
@@ -111,31 +113,37 @@ class OneGraph:
         self.admitted = list(state["admitted"])
         self._remade = state.get("remade", 0)  # not yet in older checkpoints
 
-    def take(self, micro_batches: Sequence[Batch], *, measure_norm: bool) -> StepReport | None:
+    def take(
+        self, micro_batches: Sequence[Batch], *, measure_norm: bool, alone: bool = False
+    ) -> StepReport | None:
         """Take one step over a window of one batch; None if the plain step is to be taken.
+
+        Args:
+            alone: No code but the engine's has run since the last update, so that rates, options
+                and state are those of then; the batch is on the device.
 
         Raises:
             NonFiniteError: Loss or gradient is inf or nan; the weights are untouched.
         """
         if self.refused:
             return None
-        if self._graphs and self._options_moved():
+        ready, self._ready = self._ready and alone, False
+        if not ready and not self._look():
             return None
-        if self._graphs and self._state_replaced() and self.refused:
-            return None
-        batch = moved(micro_batches[0], self.device)
+        batch = micro_batches[0] if ready else moved(micro_batches[0], self.device)
         key = _key_of(batch)
         graph = self._graphs[key] if key in self._graphs else self._admit(key, batch)
         if graph is None:
             return None
         try:
-            outcome = self._run(graph, batch)
+            outcome = Outcome(*graph(batch))
         except (
             torch._dynamo.exc.TorchDynamoException,
             torch._dynamo.exc.FailOnRecompileLimitHit,
         ) as error:
             self.refuse(_in_words(error))
             return None
+        self._ready = True
         return self._report(batch, outcome, measure_norm)
 
     def _report(self, batch: Any, outcome: Outcome, measure_norm: bool) -> StepReport:
@@ -185,7 +193,8 @@ class OneGraph:
         graph = self._compiled()
         try:
             with kept(*changes), torch._dynamo.config.patch(trace_autograd_ops=True):
-                outcome = self._run(graph, batch)
+                self._get_ready()
+                outcome = Outcome(*graph(batch))
                 ours = [parameter.grad.clone() for parameter in self._used]
         except Exception as error:  # torch.compile raises dozens of kinds, and nothing has moved
             self.refuse(_in_words(error))
@@ -211,8 +220,17 @@ class OneGraph:
         grads = torch.autograd.grad(value, parameters, allow_unused=True)
         return value.detach(), list(zip(parameters, grads, strict=True))
 
-    def _run(self, graph: Graph, batch: Any) -> Outcome:
-        """Call the graph, whose optimizer is told today's rates."""
+    def _look(self) -> bool:
+        """See what code of others has changed since the last update; False for the plain step."""
+        if not self._graphs:
+            return True
+        if self._options_moved() or (self._state_replaced() and self.refused):
+            return False
+        self._get_ready()
+        return True
+
+    def _get_ready(self) -> None:
+        """Tell the graphs' optimizer today's rates, and give them gradients to write into."""
         for parameter in self._used:
             if parameter.grad is None:  # somebody has called zero_grad()
                 parameter.grad = torch.zeros_like(parameter)
@@ -220,10 +238,8 @@ class OneGraph:
         if not all(map(operator.is_, rates, self._rates)) or not self._rates:
             _tell_rates(self._twin, rates)
             self._rates = rates
-        outcome = Outcome(*graph(batch))
         if "step" in self.optimizer.__dict__:
             self.optimizer._opt_called = True  # a schedule has put a counter round step()
-        return outcome
 
     def _options_moved(self) -> bool:
         """Whether options besides the rate have changed, each value of which would be a graph."""

@@ -203,6 +203,11 @@ class Trainer:
         if self.run_dir is not None or resume is not None:
             self.description = describe(self, val_loader, config)
         self.one_graph = OneGraph(self) if self.compile == "step" else None
+        self._runs_alone = (
+            not self.hooks.during_epochs
+            and (self.scheduler is None or self.schedule_per != "update")
+            and self.batches.only_cuts
+        )  # no code but the engine's runs between two updates of an epoch
         place = restore(self, resume)
         if self.check_schedule:
             schedules.check_length(self.scheduler, self.schedule_per, self.plan, self.progress)
@@ -286,7 +291,8 @@ class Trainer:
         """One step over a window."""
         measure_norm = self.plan.wants_norm(self.progress)
         if self.one_graph is not None and self.progress.update:
-            report = self.one_graph.take(micro_batches, measure_norm=measure_norm)
+            alone = self.progress.update_in_epoch > 0 and self._runs_alone
+            report = self.one_graph.take(micro_batches, measure_norm=measure_norm, alone=alone)
             if report is not None:
                 return report
         return train_step(

@@ -12,7 +12,9 @@ from torch.optim import SGD, AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR
 from torch.utils.data import DataLoader, TensorDataset
 
+from course.data.loading import InMemoryLoader
 from course.engine import Callback, Loss, NonFiniteError, Trainer, one_graph
+from course.engine.one_graph import OneGraph
 
 SPREAD = 10 ** torch.linspace(-1, 1, 3)
 X = torch.randn(20, 5, generator=torch.Generator().manual_seed(1))
@@ -225,6 +227,61 @@ def test_a_state_that_is_replaced_on_the_way_is_the_one_that_moves(traced, chang
     torch.testing.assert_close(weights_of(graph.model), weights_of(plain.model))
     ours, theirs = (trainer.optimizer.state_dict()["state"] for trainer in (graph, plain))
     torch.testing.assert_close(ours, theirs)
+
+
+def halved(optimizer):
+    optimizer.param_groups[0]["lr"] /= 2
+
+
+def in_hook(name):
+    """Batches cut from memory, and the change in a hook of this name, at its second call."""
+    calls = []
+
+    class Hooked(Callback):
+        pass
+
+    def hook(self, trainer, *_line):
+        calls.append(name)
+        if len(calls) == 2:
+            for change in (halved, zeroed):
+                change(trainer.optimizer)
+
+    setattr(Hooked, name, hook)
+    return [Hooked()]
+
+
+class Meddling(InMemoryLoader):
+    """A loader of the user's own, which has its hands on the optimizer."""
+
+    optimizer = None
+
+    def __iter__(self):
+        for index, batch in enumerate(super().__iter__()):
+            if index == 1:
+                halved(self.optimizer)
+                zeroed(self.optimizer)
+            yield batch
+
+
+@pytest.mark.parametrize("by", ["on_update_end", "on_log", "on_epoch_start", "loader", "nobody"])
+def test_what_others_change_between_updates_is_seen_also_where_batches_are_cut_from_memory(
+    traced, monkeypatch, by
+):
+    """Without such code nothing is looked at between two updates of an epoch."""
+    looked = []
+    look = OneGraph._look
+    monkeypatch.setattr(OneGraph, "_look", lambda self: looked.append(1) or look(self))
+    ended = []
+    for compile in (False, "step"):
+        trainer = make(compile, with_momentum, callbacks=in_hook(by) if "on_" in by else ())
+        loader = (Meddling if by == "loader" else InMemoryLoader)(X, Y, 5)
+        loader.optimizer = trainer.optimizer
+        trainer.fit(loader, epochs=2, log_every=2, progress=False)
+        ended.append(weights_of(trainer.model))
+    assert trainer.one_graph.refused == ""
+    torch.testing.assert_close(*ended)
+    epochs, updates = 2, 2 * len(loader) - 1  # the first update of all is a plain one
+    assert len(looked) == (epochs if by in ("on_epoch_start", "nobody") else updates)
 
 
 def test_a_state_that_is_replaced_again_and_again_ends_the_graph(traced):
