@@ -304,7 +304,8 @@ EXERCISE = Exercise(
               "Each channel was normalised by itself, as with groups = channels. A group joins "
               "several."),
         Wrong("all-channels", all_channels,
-              "All channels were normalised together, as with groups = 1."),
+              "All channels were normalised together, as with groups = 1. Take mean and "
+              "variance of `grouped` over dimension 2 alone."),
         Wrong("every-other", every_other,
               "Every g-th channel (in images every g-th number) made up a group. A group holds "
               "adjacent channels."),

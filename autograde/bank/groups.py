@@ -17,7 +17,7 @@ HEADS = ("head", "out", "classifier", "top")
 
 
 def draw(source: Draw, part: str) -> Case:
-    """A small model, and which of its parts is the head; no name can be relied on.
+    """A small model, and which of its parts is the head; no name or place can be relied on.
 
     The first case of `rates` has the name that one would guess, the others have not.
     """
@@ -57,7 +57,9 @@ class Model(nn.Module):
                 nn.Linear(wide, wide), norm(wide), nn.Linear(wide, 2), nn.Linear(wide, wide)
             )
             head[0].bias.requires_grad_(False)
-        setattr(self, case["head"], head)
+            head.gain = nn.Parameter(torch.ones(2, 2))
+        self.end = nn.Module()
+        setattr(self.end if kind == "nested" else self, case["head"], head)
         if kind == "decay":
             self.gate = nn.Linear(wide, 1)
         if kind == "rates":
@@ -70,8 +72,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
     model = Model(case).to(device)
     if case["kind"] == "nested":  # only now: on some devices .to() makes new parameters of all
         model.blocks[1].weight = model.blocks[0].weight
-        getattr(model, case["head"])[3].weight = model.filters_of_the_head.weight
-    head = getattr(model, case["head"])
+        getattr(model.end, case["head"])[3].weight = model.filters_of_the_head.weight
+    head = getattr(model.end if case["kind"] == "nested" else model, case["head"])
     watch = Watch(model)
     trainable = [name for name, p in model.named_parameters() if p.requires_grad]
     groups = function(model, head, case["lr"], case["head_lr"], case["weight_decay"])
@@ -217,6 +219,23 @@ def both_sides(model, head, lr, head_lr, weight_decay):
 
 def last_is_head(model, head, lr, head_lr, weight_decay):
     return one_group_each(model, list(model.children())[-1], lr, head_lr, weight_decay)
+
+
+def by_child(model, head, lr, head_lr, weight_decay):
+    """One module of the model after the other."""
+    return [
+        group
+        for child in model.children()
+        for group in one_group_each(child, head, lr, head_lr, weight_decay)
+    ]
+
+
+def only_a_child(model, head, lr, head_lr, weight_decay):
+    """The head, if it is one of the model's own modules."""
+    of_head = {id(p) for child in model.children() if child is head for p in child.parameters()}
+    return _groups(in_head=lambda _: lambda _, p: id(p) in of_head)(
+        model, head, lr, head_lr, weight_decay
+    )
 
 
 def head_biases_at_lr(model, head, lr, head_lr, weight_decay):
@@ -460,6 +479,14 @@ EXERCISE = Exercise(
             "last-is-head",
             last_is_head,
             "The model's last module got head_lr. The head is the module that is passed in.",
+        ),
+        Wrong(
+            "only-a-child",
+            only_a_child,
+            "A head that lies inside another module got lr: model.children() yields only the "
+            "modules of the model itself. Compare identities: id(p) among those of "
+            "head.parameters().",
+            sure=True,
         ),
         Wrong(
             "head-biases-at-lr",

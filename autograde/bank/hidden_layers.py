@@ -181,6 +181,10 @@ parameters_of_the_list = fixed(
 under_another_name = fixed(
     (LISTED, LAYERS + "\n            self.listed = nn.ModuleList(self.layers)")
 )
+added_by_name = fixed(
+    (LISTED, LAYERS + "\n            for i, layer in enumerate(self.layers):\n"
+     '                self.add_module(f"layer{i}", layer)'),
+)  # fmt: skip
 detached = fixed(("layer(hidden))", "layer(hidden)).detach()"))
 no_statistics = fixed(("(inputs - self.mean) / self.std", "inputs"))
 relu_everywhere = fixed(("self.layers[:-1]", "self.layers"), ("self.layers[-1](hidden)", "hidden"))
@@ -381,6 +385,7 @@ EXERCISE = Exercise(
             "layers.0.weight: self.layers itself should be the nn.ModuleList.",
             sure=True,
         ),
+        Wrong("under-another-name", added_by_name, sure=True),
         Wrong(
             "relus-counted",
             relus_in_the_sequence,

@@ -50,8 +50,9 @@ EXERCISE = Tune(
         "Adam between 0.02 and 0.04, with a short warm-up; a cosine must not end before the goal.",
     ),
     question="A network of 2-64-64-3 on three spirals, batches of 64. `momentum` is for SGD, with "
-             "Nesterov; with Adam and AdamW it may stay None. `warmup` counts updates, and so "
-             "does `length`, where a cosine reaches 0; a constant schedule needs no `length`. "
+             "Nesterov; with Adam and AdamW it may stay None. `warmup` counts the updates in which "
+             "the rate rises. A cosine is at 0 after `length` updates, the warm-up among them, and "
+             "stays there; a constant schedule needs no `length`. "
              "The loss is that over all training points.",
     settings={"optimizer": [*OPTIMIZERS], "lr": (1e-5, 10.0), "momentum": (0.0, 0.99),
               "schedule": ["constant", "cosine"], "warmup": (0, 50), "length": (20, 400)},

@@ -277,8 +277,8 @@ plots.plot_gate(x.tolist(), y.tolist(), arriving.tolist(), x.grad.tolist())
 
 # %% exercise 01b.relu
 # Write it in NumPy, without torch. The forward pass returns two things: the values, and a
-# *function* for the way back. That function has to remember which gates were open: the caller may
-# call `relu` again or overwrite `x` (not `y`) before calling it.
+# *function* for the way back. That function has to remember which gates were open: before
+# calling it, the caller may call `relu` again, or overwrite `x` but not `y`.
 def relu(x):
     """max(x, 0), and the way back through it.
 

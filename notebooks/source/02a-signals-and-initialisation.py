@@ -256,7 +256,7 @@ plot_depth({name: [layer.grad_std for layer in read[name]] for name in names},
 # output [batch, units], a unit is a column; for images [batch, channels, height, width] it is a
 # channel, which is dead if it is 0 at every position of every example. Forward hooks see the
 # outputs. Some layers work in place and overwrite the output of the layer before them, so look at
-# an output inside the hook. The loader's inputs are never overwritten.
+# an output inside the hook. No layer overwrites the loader's inputs.
 def dead_units(model, loader):
     """How many units of each ReLU never fire, measured in eval mode.
 
@@ -408,7 +408,7 @@ class BatchNorm(nn.Module):
 
     Train mode uses the mean and biased variance of the batch, through which the gradient flows.
     The running ones move, even under no_grad(). running_var moves towards the *unbiased* variance.
-    If there is only one number per channel, e.g. one row, it raises a ValueError before they move.
+    With only one number per channel, e.g. one row, it raises a ValueError, and they stay.
     Eval mode uses the running ones, and changes nothing. x is never changed.
     """
 

@@ -151,7 +151,8 @@ def adam_step(theta, grad, state, lr, betas, eps):
 
     Args:
         theta, grad: The parameter and its gradient: arrays of one shape, not to be changed.
-        state: {} before the parameter's first step, then what its last step returned.
+        state: {} before the parameter's first step, then what its last step returned. You may
+            change it.
         lr: The rate of this step; the next step may have another.
         betas: The pair (β₁, β₂).
         eps: A small number, added to the root.
