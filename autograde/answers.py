@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import random
+import re
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -51,16 +52,24 @@ def answer_of(
             _look_at_arguments(exercise, function)
             return exercise.run(function, copy_of(case), device)
     except NotImplementedError as fault:
-        return Raised("NotImplementedError", str(fault))
+        return Raised("NotImplementedError", uncoloured(str(fault)))
     except (AnswerError, NotAllowedError) as fault:
-        return Raised(type(fault).__name__, str(fault))
+        return Raised(type(fault).__name__, uncoloured(str(fault)))
     except Exception as fault:
-        text = shortened(" ".join(str(fault).split()))
+        text = shortened(" ".join(uncoloured(str(fault)).split()))
         if _in_our_own_code(fault, function):
             return Raised("AnswerError", _not_understood(exercise, type(fault).__name__, text))
         line = _line_of(fault, function)
         said = text.removesuffix(".") if line else text
         return Raised(type(fault).__name__, said + line + advice(text))
+
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def uncoloured(text: str) -> str:
+    """A text without a terminal's codes for colours and bold letters, which torch's errors have."""
+    return COLOURS.sub("", text)
 
 
 def shortened(text: str, most: int = MOST_TEXT) -> str:

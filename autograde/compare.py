@@ -206,7 +206,7 @@ def _short(value: Any, digits: int = DIGITS[0]) -> str:
 
 def _plainly(value: Any, digits: int = DIGITS[0]) -> str:
     if isinstance(value, float):
-        return f"{value:.{digits}g}"
+        return f"{value:z.{digits}g}"
     if isinstance(value, str):
         return value[:SHORT]
     if isinstance(value, (list, tuple)):

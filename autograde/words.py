@@ -144,7 +144,7 @@ def _next_step(verdict: Verdict, exercise: Exercise) -> str:
         )
     differences = [result.difference for result in verdict.parts if result.difference]
     if not kinds and all(difference.reason for difference in differences):
-        return "Fix that first, then check again."
+        return f'failing("{exercise.id}") gives you a small case in which that happens.'
     if not kinds and {difference.field for difference in differences} == {"changed"}:
         return (
             "Start again from the given code, and change only what fixes a bug: a line that is "

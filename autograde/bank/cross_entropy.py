@@ -63,7 +63,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     if not (targets != case["ignore"]).any():  # compared with its own, so that it costs one part
         some = function(logits, targets.clamp(min=0), weight, case["smoothing"], -100)
         alike = form_of(returned) == form_of(some)
-        answer["of nothing"] = "as where some count" if alike else form_of(returned)
+        answer["of nothing"] = "of the same form as any other" if alike else form_of(returned)
     if case["slopes"]:
         answer["slopes"] = kept(slopes_of, returned, logits)
     return answer
@@ -259,6 +259,27 @@ def hundred_only_or_raises(logits, targets, weight, label_smoothing, ignore_inde
     return hundred_only(logits, targets, weight, label_smoothing, ignore_index)
 
 
+def hundred_only_one_hot(logits, targets, weight, label_smoothing, ignore_index):
+    """one_hot() takes no negative index, either."""
+    F.one_hot(targets[targets != -100], logits.shape[1])
+    return hundred_only(logits, targets, weight, label_smoothing, ignore_index)
+
+
+def from_the_end(targets, classes):
+    """As indexing by square brackets reads them: -1 is the last class."""
+    return targets.where(targets != -1, classes - 1)
+
+
+def hundred_only_by_brackets(logits, targets, weight, label_smoothing, ignore_index):
+    targets = from_the_end(targets, logits.shape[1])
+    return hundred_only(logits, targets, weight, label_smoothing, ignore_index)
+
+
+def never_ignores_by_brackets(logits, targets, weight, label_smoothing, ignore_index):
+    targets = from_the_end(targets, logits.shape[1])
+    return never_ignores_but_looks_up(logits, targets, weight, label_smoothing, ignore_index)
+
+
 def divisor_clamped(logits, targets, weight, label_smoothing, ignore_index):
     def mean(each, weights, _counts):
         return each.sum() / weights.sum().clamp(min=1)
@@ -419,7 +440,7 @@ EXERCISE = Exercise(
     says={
         "loss": "the loss",
         "form": "the returned loss",
-        "of nothing": "the returned loss where nothing counts",
+        "of nothing": "with every target ignored, the returned loss",
         "slopes": "the gradient of the logits at",
     },
     tolerance={torch.float64: TOLERANCE[torch.float32]},  # one_hot() times a float is float32
@@ -538,12 +559,15 @@ EXERCISE = Exercise(
             raises="index -1(00)? is out of|Class values must be non-negative",
             sure=True,
         ),
+        Wrong("never-ignores", never_ignores_by_brackets, raises="index -100 is out of", sure=True),
         Wrong(
             "hundred-only",
             hundred_only,
             "Only -100 was ignored. The index is an argument: it may also be a class.",
         ),
         Wrong("hundred-only", hundred_only_or_raises, raises="index -1 is out of", sure=True),
+        Wrong("hundred-only", hundred_only_one_hot, raises="must be non-negative", sure=True),
+        Wrong("hundred-only", hundred_only_by_brackets),
         Wrong(
             "looked-up-first",
             looked_up_first,

@@ -60,7 +60,7 @@ def _looked_at(function, case: Case, x: Tensor) -> Answer:
     again = _as_tensor(function(x, case["p"], case["training"]), x)
     answer = {"disturbed": disturbed, "dtype": str(made.dtype)}
     if case["part"] in ("edges", "eval"):
-        active = function(x, case["p"], True)
+        active = function(given.clone(), case["p"], True)  # no leaf, so that it may be in place
         ends = {"out": made.detach().cpu(), "again": torch.equal(made, again)}
         whole = made.requires_grad or not x.requires_grad
         return {**answer, **ends, "active": not torch.equal(active, given), "flows": whole}
@@ -276,6 +276,10 @@ def zeros_written_into_x(x, p, training):
     return x / (1 - p)
 
 
+def eval_in_place(x, p, training):
+    return plain(x, p, True) if training else x.mul_(1 - p)
+
+
 def zeros_written_without_a_graph(x, p, training):
     with torch.no_grad():
         if training and p < 1:
@@ -476,8 +480,10 @@ EXERCISE = Exercise(
         Wrong("in-place", zeros_written_without_a_graph, sure=True),
         Wrong("in-place", zeros_written_through_detach, sure=True),
         Wrong("in-place", zeros_written_into_x,
-              "x itself was changed. Make a new tensor, as x * keep does.",
+              "Something was written into x itself. Make a new tensor, as x * keep does; in eval "
+              "mode return x.",
               raises="leaf Variable that requires grad"),
+        Wrong("in-place", eval_in_place, raises="leaf Variable that requires grad", sure=True),
         Wrong("new-zeros", new_zeros),
         Wrong("by-the-share-kept", by_the_share_kept,
               "What was kept was divided by the share that happened to be kept in "

@@ -246,6 +246,30 @@ class EqualImproves(Counting):
         return val_loss <= self.best - self.min_delta
 
 
+class NotHigherImproves(Counting):
+    """The test turned round, so that nan improves as well."""
+
+    def improves(self, val_loss):
+        return not val_loss > self.best - self.min_delta
+
+
+class NotAboveTheBestImproves(Counting):
+    """The same without min_delta."""
+
+    def improves(self, val_loss):
+        return not val_loss > self.best
+
+
+class UpToTheBestImproves(Counting):
+    def improves(self, val_loss):
+        return val_loss <= self.best
+
+
+class BelowTheBestOrNanImproves(Counting):
+    def improves(self, val_loss):
+        return not val_loss >= self.best
+
+
 class TrueOnce(Counting):
     def is_over(self):
         return self.waited == self.patience
@@ -664,12 +688,23 @@ EXERCISE = Exercise(
             "improvement is the last.",
         ),
         Wrong("delta-ignored", DeltaAdded),
+        Wrong("delta-ignored", BelowTheBestOrNanImproves),
         Wrong(
             "equal-improves",
             EqualImproves,
             "A loss that is lower by exactly min_delta (or equal to the best, if min_delta is 0) "
-            "counted as an improvement. It must be lower by more: <, not <=.",
+            "counted as an improvement. It must be lower by more: val_loss < best - min_delta, "
+            "neither <= nor `not ... > ...`.",
         ),
+        Wrong("equal-improves", NotHigherImproves),
+        Wrong(
+            "not-worse-improves",
+            UpToTheBestImproves,
+            "A loss counted as an improvement because it was not higher than the best: an equal "
+            "one, and one lower by less than min_delta. Better means val_loss < best - min_delta, "
+            "neither <= nor `not ... > ...`.",
+        ),
+        Wrong("not-worse-improves", NotAboveTheBestImproves),
         Wrong(
             "true-once",
             TrueOnce,

@@ -44,6 +44,9 @@ EXERCISE = Number(
         Wrong("of-the-last-group", lambda n, b, k, e: {"last": (ceil(n / b) - 1) % k + 1},
               "That is how many micro-batches the last group has. How many examples does the last "
               "micro-batch hold?"),
+        Wrong("rest-of-the-group", lambda n, b, k, e: {"last": (n - 1) % (b * k) + 1},
+              "That is how many examples the last group of up to {k} micro-batches holds. How many "
+              "of them are in the last micro-batch?"),
         Wrong("short-left-out", lambda n, b, k, e: {"a": ceil(e * (n // b) / k)},
               "That leaves out each epoch's short last micro-batch, which loop A uses, and lets "
               "groups of {k} continue across the ends of epochs."),

@@ -140,6 +140,7 @@ last_warm_up_counted = fixed(
 clock_in_the_warm_up_only = fixed(("    start = clock()\n    for", "    start = None\n    for"))
 clock_in_the_loop_only = fixed((START + LOOP, LOOP))
 one_batch_counted_too = fixed(("number + 1 == warmup + most", "number == warmup + most"))
+two_batches_counted_too = fixed(("number + 1 == warmup + most", "number > warmup + most"))
 first_size_for_all = fixed(
     (COUNT, "        if number == 0:\n            size = len(targets)\n" + COUNT),
     ("examples += len(targets)", "examples += size"),
@@ -360,6 +361,12 @@ EXERCISE = Exercise(
             "one-more-counted",
             one_batch_counted_too,
             "One batch more than `most` is included. Stop when number + 1 is warmup + most.",
+        ),
+        Wrong(
+            "two-more-counted",
+            two_batches_counted_too,
+            "Two batches more than `most` are included: number counts from 0. Stop when number + 1 "
+            "is warmup + most.",
         ),
         Wrong(
             "first-size-for-all",

@@ -502,7 +502,8 @@ def form_of(loss: Any) -> str:
     """Dtype and number of dimensions of a returned loss, in words; a plain number has neither."""
     if not isinstance(loss, Tensor):
         return "a plain number"
-    return f"{str(loss.dtype).removeprefix('torch.')} with {loss.ndim} dimensions"
+    dimensions = "1 dimension" if loss.ndim == 1 else f"{loss.ndim} dimensions"
+    return f"a {str(loss.dtype).removeprefix('torch.')} tensor with {dimensions}"
 
 
 def slopes_of(returned: Any, inputs: Tensor) -> Tensor:

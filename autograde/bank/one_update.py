@@ -116,6 +116,7 @@ schedule_at_the_start = slip((SCHEDULE, ""), (CLEAR, SCHEDULE + CLEAR))
 next_rate = slip((RATE, ""), (SCHEDULE, SCHEDULE + RATE))
 sum_of_norms = slip((NORM, "sum(grad.norm() for grad in grads)"))
 mean_of_norms = slip((NORM, "sum(grad.norm() for grad in grads) / len(grads)"))
+root_of_the_sum_of_norms = slip((NORM, "sum(grad.norm() for grad in grads).sqrt()"))
 squared = slip((NORM, NORM.removesuffix(".sqrt()")))
 largest = slip((NORM, "max(grad.abs().max() for grad in grads)"))
 last_tensor = slip((NORM, "grads[-1].norm()"))
@@ -141,19 +142,24 @@ first_group_cleared = slip(
 )
 FORWARD = "    outputs = model(inputs)\n"
 LATER_NORM = "(sum(p.grad.square().sum() for p in model.parameters() if p.grad is not None) ** 0.5)"
-norm_after_step = slip((NORM, "0.0"), ("norm.item()", f"float{LATER_NORM}"))
-norm_after_step_or_raises = slip(
-    (NORM, "0.0"),
-    ("norm.item()",
-     "torch.stack([p.grad.norm() for p in model.parameters() if p.grad is not None])"
-     ".norm().item()"),
-)  # fmt: skip
-norm_after_step_joined = slip(
-    (NORM, "0.0"),
-    ("norm.item()",
-     "torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])"
-     ".norm().item()"),
-)  # fmt: skip
+STACKED = "torch.stack([p.grad.norm() for p in model.parameters() if p.grad is not None]).norm()"
+JOINED = "torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]).norm()"
+ROOT_AT_LAST = LATER_NORM.replace(" ** 0.5", "") + ".sqrt()"
+NOTHING_LEFT = "non-empty TensorList|non-empty list|'int' object has no attribute 'sqrt'"
+"""What these raise where no gradient is left."""
+
+
+def measured_late(norm, *edits):
+    return slip((NORM, "0.0"), ("norm.item()", f"float({norm})"), *edits)
+
+
+norm_after_step, *norm_after_step_or_raises = (
+    measured_late(norm) for norm in (LATER_NORM, STACKED, JOINED, ROOT_AT_LAST)
+)
+norm_of_nothing, *norm_of_nothing_or_raises = (
+    measured_late(norm, (SCHEDULE, SCHEDULE + CLEAR))
+    for norm in (LATER_NORM, STACKED, JOINED, ROOT_AT_LAST)
+)
 first_of_two_forwards = slip(
     (FORWARD, "    first = criterion(model(inputs), targets)\n" + FORWARD),
     ("loss.item()", "first.item()"),
@@ -292,6 +298,9 @@ EXERCISE = Exercise(
         Wrong("mean-of-norms", mean_of_norms,
               "That is the mean of the tensors' norms. Add up the squares of all entries, and "
               "take one root."),
+        Wrong("root-of-the-sum-of-norms", root_of_the_sum_of_norms,
+              "That is the root of the sum of the tensors' norms. Add up the squares of all "
+              "entries, and take the root of that: norm() has already taken one."),
         Wrong("squared", squared, "That is the square of the norm: take the root."),
         Wrong("largest-entry", largest,
               "That is the largest entry of the gradient. The norm is the root of the sum of all "
@@ -327,9 +336,13 @@ EXERCISE = Exercise(
         Wrong("norm-after-step", norm_after_step,
               "The norm was computed after optimizer.step(), which may clear the gradients. "
               "Compute it before.", sure=True),
-        Wrong("norm-after-step", norm_after_step_or_raises, raises="non-empty TensorList|"
-              "non-empty list", sure=True),
-        Wrong("norm-after-step", norm_after_step_joined, raises="non-empty", sure=True),
+        *(Wrong("norm-after-step", late, raises=NOTHING_LEFT, sure=True)
+          for late in norm_after_step_or_raises),
+        Wrong("norm-of-nothing", norm_of_nothing,
+              "There was no gradient when the norm was computed. Compute it between backward() and "
+              "step(): zero_grad() removes the gradients, and step() may.", sure=True),
+        *(Wrong("norm-of-nothing", late, raises=NOTHING_LEFT, sure=True)
+          for late in norm_of_nothing_or_raises),
         Wrong("rate-of-the-start", rate_of_the_start,
               "That is the rate that the optimizer was created with. The schedule has changed it "
               "since: read optimizer.param_groups[0]['lr'].", sure=True),

@@ -28,9 +28,21 @@ EXERCISE = Number(
               "weight and a bias."),
         Wrong("layers", lambda n, h, k, c: {"tensors": 3},
               "That counts the three layers. Each of them has two tensors, a weight and a bias."),
+        Wrong("two-more", lambda n, h, k, c: {"tensors": 8},
+              "That is two too many: neither the input nor a ReLU has tensors. Three layers have "
+              "two each, a weight and a bias."),
+        Wrong("modules-twice", lambda n, h, k, c: {"tensors": 10},
+              "That gives each of the five modules two tensors. A ReLU has none."),
+        Wrong("two-layers", lambda n, h, k, c: {"tensors": 4},
+              "Two layers would have four. There are three: the last one makes the logits."),
+        Wrong("weights-and-one", lambda n, h, k, c: {
+              "numbers": n * h + h * k + k * c + 3, "listed": k * c + 1},
+              "That is one bias per layer. Every output has a bias of its own."),
         Wrong("no-bias", lambda n, h, k, c: {"numbers": n * h + h * k + k * c, "listed": k * c},
               "Those are only the weights. Every output has a bias, too."),
-        Wrong("bias-per-input", lambda n, h, k, c: {"listed": k * (c + 1)}, "One bias per output."),
+        Wrong("bias-per-input", lambda n, h, k, c: {
+              "numbers": n * (h + 1) + h * (k + 1) + k * (c + 1), "listed": k * (c + 1)},
+              "That is one bias per input. There is one per output."),
         Wrong("last-missing", lambda n, h, k, c: {"numbers": (n + 1) * h + (h + 1) * k},
               "Those are the two hidden layers; the one that makes the {c} logits is missing."),
         Wrong("middle-missing", lambda n, h, k, c: {"numbers": (n + 1) * h + (k + 1) * c},

@@ -250,7 +250,9 @@ EXERCISE = Exercise(
               "than max_norm, to max_norm."),
         Wrong("evaluated-in-training", evaluated_in_training,
               "The accuracy was computed in train mode: model.eval() is gone."),
-        Wrong("train-left-out", train_left_out),
+        Wrong("train-left-out", train_left_out,
+              "The model was trained in eval mode, in which it came: model.train() is gone.",
+              sure=True),
         Wrong("not-clipped", cleared_late,
               "The logged norms are 0, and the steps use gradients that were not clipped: there "
               "was no gradient yet when clipping ran. backward() fills the parameters' .grad; clip "

@@ -88,8 +88,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
     model, losses = model_of(returned)
     entries = {"losses": kept(as_numbers, losses, "losses", "the losses, one per epoch")}
     may = frozenset({"random"})  # make_head() draws weights
-    weights = list(state_of(model).values())
-    return outcome(function, weights, entries, watch, given=GIVEN, most=MOST, may=may)
+    return outcome(function, state_of(model), entries, watch, given=GIVEN, most=MOST, may=may,
+                   named=False)  # fmt: skip
 
 
 MODEL = "    model = nn.Sequential(*body, pretrained[-1])\n"
@@ -117,6 +117,11 @@ thawed = fixed((FREEZE, ""))
 thawed_in_between = fixed((TRAINED, "    model.requires_grad_(True)\n" + TRAINED))
 thawed_instead = given((FREEZE, ""))
 same_rates = fixed(('"lr": lr / 10', '"lr": lr'))
+tenth_for_all = fixed(('"lr": lr}', '"lr": lr / 10}'))
+added_at_a_tenth = given((HEAD, HEAD + ONE_GROUP.replace("lr}", "lr / 10}") % ("model", "[2:]")))
+head_in_the_first_group = given(
+    (HEAD, HEAD + '    optimizer.param_groups[0]["params"] += list(model[-1].parameters())\n')
+)
 swapped_rates = fixed(
     ('{"params": trained[:-2], "lr": lr / 10}', '{"params": trained[:-2], "lr": lr}'),
     ('{"params": trained[-2:], "lr": lr}', '{"params": trained[-2:], "lr": lr / 10}'),
@@ -193,6 +198,11 @@ EXERCISE = Exercise(
         Wrong("thawed-instead", thawed_instead,
               "The first layer now changes, but the returned head still has its initial weights. "
               "Undo that change: the two tensors that should learn are the head's."),
+        Wrong("tenth-for-all", tenth_for_all,
+              "All layers learn at a tenth of the rate, the head too. The head had the full lr: "
+              "keep the two groups."),
+        Wrong("tenth-for-all", added_at_a_tenth),
+        Wrong("tenth-for-all", head_in_the_first_group),
         Wrong("swapped-rates", swapped_rates,
               "The head learns at a tenth of the rate and the middle layer at the full rate: it "
               "was the other way round."),

@@ -29,7 +29,11 @@ from autograde.exercise import (
 )
 from autograde.kinds.fix import change_size
 
-SAYS = {"weights": "after the run, the weights", "changed": "the number of lines changed"}
+SAYS = {
+    "weights": "after the run, the weights",
+    "trained": "the batches that the model counted in train mode:",
+    "changed": "the number of lines changed",
+}
 """How the fields that every script has are called in a message."""
 BY_TRAINING = TRAINED - {"random"}
 """What training changes; a script's draws come from a generator of its own, or none is due."""
@@ -49,12 +53,17 @@ def paid(
         cases: Of the hidden part.
     """
     return (
-        Part("core", title, points=1, fields=fields),
+        Part("core", title, points=1, fields=(*fields, *counted_with(fields))),
         Part("whole", "everything it returns and changes", points=1, hidden=True,
-             fields=(*all_fields, "disturbed"), cases=cases),
+             fields=(*all_fields, *counted_with(all_fields), "disturbed"), cases=cases),
         Part("little", f"the same, with at most {most} lines changed", points=1,
-             fields=(*all_fields, "changed")),
+             fields=(*all_fields, *counted_with(all_fields), "changed")),
     )  # fmt: skip
+
+
+def counted_with(fields: tuple[str, ...]) -> tuple[str, ...]:
+    """What a part that is judged by the weights is judged by as well, where a layer counts."""
+    return ("trained",) if "weights" in fields else ()
 
 
 def draw_net(source: Draw, widths: Sequence[int]) -> list[list[Tensor]]:
@@ -105,9 +114,11 @@ FLIPPED = 4
 class Counting(nn.Module):
     """Counts the batches that it was trained on, as BatchNorm does, in a buffer."""
 
+    BUFFER = "training_batches"
+
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("training_batches", torch.zeros((), dtype=torch.long))
+        self.register_buffer(self.BUFFER, torch.zeros((), dtype=torch.long))
 
     def forward(self, inputs: Tensor) -> Tensor:
         self.training_batches += int(self.training)
@@ -152,17 +163,25 @@ def draw_early_best(source: Draw) -> dict[str, Any]:
 
 def outcome(
     function: Callable[..., Any],
-    weights: Any,
+    state: dict[str, Tensor],
     entries: dict[str, Any],
     watch: Watch,
     *,
     given: str,
     most: int,
     may: frozenset[str] = BY_TRAINING,
+    named: bool = True,
 ) -> Answer:
-    """What every script is judged by: what it left, what it reports, and how much was changed."""
+    """What every script is judged by: what it left, what it reports, and how much was changed.
+
+    What a layer counted is a field of its own: its buffer's name would mean nothing to a student.
+    `named=False` compares tensors by their order alone.
+    """
+    buffers = [name for name in state if name.endswith(Counting.BUFFER)]
+    counts = [state.pop(name).item() for name in buffers]
     return {
-        "weights": weights,
+        "weights": state if named else list(state.values()),
+        **({"trained": counts[0] if len(counts) == 1 else counts} if counts else {}),
         **entries,
         "disturbed": watch.changed(may),
         "changed": change_size(given, function, most=most),

@@ -15,6 +15,12 @@ def of_the_other_corner(*, a, b, c, d, x, z, t, u, lr):
     return slip("grad", "weight")(a=d, b=c, c=b, d=a, x=z, z=x, t=u, u=t, lr=lr)
 
 
+def where_one_weight_moved(*, a, b, c, d, x, z, t, u, lr):
+    """The loss after a step of row 0, column 1 alone."""
+    errors = (a * x + b * z - t) * (1 - lr * z**2), c * x + d * z - u
+    return {"second": (errors[0] ** 2 + errors[1] ** 2) / 2}
+
+
 EXERCISE = Number(
     id="01c.second-loss", title="one step on paper, and the loss after it",
     source='Chapter 3, "One complete step"', ledger=("X37", "N09", "N10", "N11"),
@@ -42,14 +48,24 @@ EXERCISE = Number(
               "The size is right, the sign is not: an error is an output minus its target."),
         Wrong("bias-left", slip("second", bias=0), "There the bias stayed 0, but it moves, too."),
         Wrong("shrunk-once", slip("second", power=1), "The loss falls by the factor's square."),
-        Wrong("transposed", slip("grad", turned=True), "Column 1 uses input 1, not input 0."),
+        Wrong("transposed", slip("grad", "weight", turned=True), "Column 1 uses input 1, not 0."),
         Wrong("whole-step", slip("weight", rate=1.0), "That is without lr: w − lr · gradient."),
         Wrong("row-1-column-0", of_the_other_corner,
               "That is row 1, column 0. A row belongs to an output, a column to an input."),
-        Wrong("input-left-out", lambda **q: {"grad": on_paper(**q)["grad"] / q["z"]},
+        Wrong("row-0-column-0", lambda **q: {
+              "weight": q["a"] + on_paper(**q, turned=True)["weight"] - q["b"]},
+              "That is row 0, column 0. Columns are counted from 0, so column 1 is the second."),
+        Wrong("input-left-out", lambda **q: {
+              "grad": on_paper(**q)["grad"] / q["z"],
+              "weight": q["b"] - q["lr"] * on_paper(**q)["grad"] / q["z"]},
               "That is the residual alone. Multiply it by the input of that column."),
         Wrong("not-moved", lambda **q: {"second": on_paper(**q)["loss"]},
               "That is the loss before the step. Use W and the bias after it."),
+        Wrong("one-weight-moved", where_one_weight_moved,
+              "There only the weight in row 0, column 1 has moved. The step moves all four weights "
+              "and both biases."),
+        Wrong("root", lambda **q: {"loss": on_paper(**q)["loss"] ** 0.5},
+              "That is the root of the mean squared error. MSELoss takes no root."),
         Wrong("one-output", lambda **q: slip("second")(
             **{**q, "u": q["c"] * q["x"] + q["d"] * q["z"]}),
               "That counts the squared error of output 0 alone. Both belong to the loss."),

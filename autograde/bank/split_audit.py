@@ -240,6 +240,18 @@ class AllOfTraining(Kept):
         return (inputs[:, None] == self.inputs[None]).any(1).all(1).nonzero().flatten()
 
 
+class NumbersKnown(Kept):
+    """Each value stands anywhere in training."""
+
+    def copies(self, inputs):
+        return torch.isin(inputs, self.inputs).all(1).nonzero().flatten()
+
+
+class OneNumberKnown(Kept):
+    def copies(self, inputs):
+        return torch.isin(inputs, self.inputs).any(1).nonzero().flatten()
+
+
 class NearRows(Kept):
     def copies(self, inputs):
         return (torch.cdist(inputs, self.inputs) < NEAR).any(1).nonzero().flatten()
@@ -532,6 +544,11 @@ EXERCISE = Exercise(
             "A row was called a copy although its values come from different training rows. All of "
             "its columns have to agree with one and the same row.",
         ),
+        known("any-column", OneNumberKnown),
+        known("numbers-known", NumbersKnown,
+              "A row was called a copy because each of its values stands somewhere in training, "
+              "even in another row or column. torch.isin looks at each number by itself: compare "
+              "whole rows, column by column."),
         known("near-rows", NearRows,
               "Rows that are merely near a training row were called copies. A copy agrees in every "
               "column."),

@@ -144,6 +144,35 @@ class OverwritesWithItsStart(Overwrites):
         self.grad = 1.0
 
 
+class ProductOverwrites(Value):
+    """A product sets the slopes of its factors; what else is made of them adds."""
+
+    sets = False
+
+    def __mul__(self, other):
+        made = super().__mul__(other)
+        made.sets = True
+        return made
+
+    def backward(self):
+        order = self.order()
+        self.start(order)
+        for value in order:
+            for source, local in value.sources:
+                slope = value.grad * local
+                source.grad = slope if value.sets else source.grad + slope
+
+
+class SumOverwrites(ProductOverwrites):
+    def __mul__(self, other):
+        return Value.__mul__(self, other)
+
+    def __add__(self, other):
+        made = super().__add__(other)
+        made.sets = True
+        return made
+
+
 class SumTakesTheLeft(Value):
     def __add__(self, other):
         return self.new(self.data + other.data, (self, 1.0))
@@ -483,6 +512,12 @@ class ReluInPlace(Value):
         return made
 
 
+def started_otherwise(overwrites):
+    """The same where a pass begins without clearing, or with a slope of 1 at a leaf as well."""
+    return [type(overwrites.__name__, (overwrites, start), {}) for start in (
+        StaleBetween, LeafSetToOne, RootAddsUp)]  # fmt: skip
+
+
 class ByPaths:
     """Every path from the end to a leaf brings its product of slopes."""
 
@@ -625,6 +660,21 @@ EXERCISE = Exercise(
             "leaves.",
             sure=True,
         ),
+        Wrong(
+            "product-overwrites",
+            ProductOverwrites,
+            "A product replaced the slope that its factors already had, from elsewhere or, in "
+            "x * x, from the other factor. Slopes from all sides add up: +=, not =, in __mul__ "
+            "as well.",
+        ),
+        *(Wrong("product-overwrites", value) for value in started_otherwise(ProductOverwrites)),
+        Wrong(
+            "sum-overwrites",
+            SumOverwrites,
+            "A sum replaced the slope that its terms already had from elsewhere. Slopes from all "
+            "sides add up: +=, not =, in __add__ as well.",
+        ),
+        *(Wrong("sum-overwrites", value) for value in started_otherwise(SumOverwrites)),
         Wrong("overwrites", SetAtLeaves),
         Wrong("overwrites", OverwritesWithItsStart),
         Wrong("overwrites", OverwritesWithin),

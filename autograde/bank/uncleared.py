@@ -39,6 +39,24 @@ EXERCISE = Number(
         Wrong("lr-forgotten", lambda g, lr, n, k: {
               "moved": g * n * (n + 1) / 2, "windows": g * n * (k + 1) / 2},
               "Those are the values of .grad, added up. Each move is lr = {lr} times one of them."),
+        Wrong("of-the-other-run", lambda g, lr, n, k: {"grad": k * g, "ratio": (k + 1) / 2},
+              "That belongs to the run that is cleared after every {k} updates. Without "
+              "zero_grad() all {n} gradients add up."),
+        Wrong("updates-alone", lambda g, lr, n, k: {"grad": n},
+              "That is how many gradients have come. Each of them is {g}."),
+        Wrong("all-of-them", lambda g, lr, n, k: {"grad": g * n * (n + 1) / 2},
+              "That adds up what .grad held at each update. It asks for what it holds at the end."),
+        Wrong("in-single-moves", lambda g, lr, n, k: {"ratio": n * (n + 1) / 2},
+              "That counts moves of one gradient. With zero_grad() in every update there are {n} "
+              "of them: divide."),
+        Wrong("turned-over", lambda g, lr, n, k: {"ratio": 2 / (n + 1)},
+              "That is the inverse. Without zero_grad() w goes farther, so the ratio is above 1."),
+        Wrong("minus", lambda g, lr, n, k: {
+              "moved": -lr * g * n * (n + 1) / 2, "windows": -lr * g * n * (k + 1) / 2},
+              "That is where w ends. How far it is from 0 has no sign."),
+        Wrong("g-forgotten", lambda g, lr, n, k: {
+              "moved": lr * n * (n + 1) / 2, "windows": lr * n * (k + 1) / 2},
+              "That is for a slope of 1. Here the slope is {g}."),
         Wrong("lr-inside", lambda g, lr, n, k: {"grad": lr * g * n}, "step() multiplies by lr."),
         Wrong("one-window", lambda g, lr, n, k: {"windows": lr * g * k * (k + 1) / 2},
               "That is how far the first {k} updates go; there are {n}."),

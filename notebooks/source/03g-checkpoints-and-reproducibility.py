@@ -131,7 +131,8 @@ def train_to(model, optimizer, scheduler, loader, criterion, epochs, path):
 
     Per batch: clear, forward, loss, backward, step; at the end of an epoch scheduler.step(), then
     save the file. If a process was killed inside an epoch, the next one continues after the last
-    finished epoch. The last process ends with the same bits as one that was never killed.
+    finished epoch; one killed inside the first leaves no file, and the next starts from the
+    beginning. The last process ends with the same bits as one that was never killed.
 
     Args:
         model: In train mode; may contain dropout.

@@ -297,7 +297,8 @@ def train(make_setup, data, folder, seed, epochs, after_epoch):
             was killed, after an epoch or inside one.
         seed: For the set-up and for everything else that is drawn, such as dropout.
         epochs: Of the whole run, even if it was killed in between.
-        after_epoch: Call it with the epoch, counted from 0, once the checkpoint is written.
+        after_epoch: Call it with the epoch, counted from 0 (the engine's history counts from 1),
+            once the checkpoint is written.
 
     Returns:
         The validation accuracies of all epochs, as a list of numbers from 0 to 1.
