@@ -44,6 +44,9 @@ EXERCISE = Number(
           for part, k in (("folder", 2), ("peak", 3))),
         Wrong("weights-of-the-new", lambda p: {"peak": 32 * p / 1000}, "That adds 4 "
               "bytes per parameter to the folder. The new file is a whole checkpoint."),
+        Wrong("best-written-too", lambda p: {"peak": 44 * p / 1000}, "That adds 16 bytes per "
+              "parameter to the folder. Only a whole checkpoint is being written; the best "
+              "epoch's weights are not written again."),
         Wrong("one-before-replaced", lambda p: {"peak": 24 * p / 1000}, "That is two whole "
               "checkpoints. No file is replaced before the new one is complete: count everything "
               "in the folder plus the new one."),

@@ -122,6 +122,7 @@ index_left_out = keyed(lambda seed, epoch, i: [seed, epoch])
 seed_left_out = keyed(lambda seed, epoch, i: [epoch, i])
 summed = keyed(lambda seed, epoch, i: seed + epoch + i)
 in_thousands = keyed(lambda seed, epoch, i: seed + 1000 * epoch + i)
+up_to_999 = keyed(lambda seed, epoch, i: (seed * 1000 + epoch) * 1000 + i)
 in_hundreds = keyed(lambda seed, epoch, i: 10_000 * seed + 100 * epoch + i)
 by_bits = keyed(lambda seed, epoch, i: (seed << 20) ^ (epoch << 8) ^ i)
 hash_of_text = keyed(lambda seed, epoch, i: hash(f"{seed} {epoch} {i}") % 2**63)
@@ -136,6 +137,17 @@ with_worker_seed = keyed(lambda seed, epoch, i: [
     info.seed if (info := get_worker_info()) else seed, epoch, i])  # fmt: skip
 by_torch = drawing(lambda self, i, shape: torch.randn(shape))
 by_numpy = drawing(lambda self, i, shape: torch.from_numpy(np.random.standard_normal(shape)))
+
+
+def in_lowest_bits(key) -> type[KeyedNoise]:
+    """Of torch's CPU generator, which drops all bits of a seed but the lowest 32."""
+    return drawing(lambda self, i, shape: torch.randn(shape, generator=torch.Generator()
+        .manual_seed(key(self.seed, self.epoch, i))))  # fmt: skip
+
+
+seed_too_high = in_lowest_bits(lambda seed, epoch, i: (seed << 40) + (epoch << 20) + i)
+epoch_too_high = in_lowest_bits(lambda seed, epoch, i: (epoch << 40) + (seed << 20) + i)
+index_too_high = in_lowest_bits(lambda seed, epoch, i: (i << 40) + (seed << 20) + epoch)
 FRESH = torch.Generator().manual_seed(1)
 of_the_module = drawing(lambda self, i, shape: torch.randn(shape, generator=FRESH))
 
@@ -326,20 +338,30 @@ EXERCISE = Exercise(
               "generator for each example."),
         Wrong("generator-held", GeneratorOfEpoch),
         Wrong("epoch-left-out", epoch_left_out,
-              "Each epoch has the same noise as the one before. Include the epoch in the seed of "
-              "an example's generator."),
+              "Each epoch has the same noise as the one before. The epoch is not in the seed of an "
+              "example's generator, or only in bits that are lost: torch's CPU generator uses the "
+              "lowest 32 bits of its seed."),
+        Wrong("epoch-left-out", epoch_too_high),
         Wrong("index-left-out", index_left_out,
-              "All examples of an epoch have the same noise. Include the index in the generator's "
-              "seed."),
+              "All examples of an epoch have the same noise. The index is not in the generator's "
+              "seed, or only in bits that are lost: torch's CPU generator uses the lowest 32 bits "
+              "of its seed."),
+        Wrong("index-left-out", index_too_high),
         Wrong("seed-left-out", seed_left_out,
-              "A different seed gives the same noise. Include it in the seed of an example's "
-              "generator."),
+              "A different seed gives the same noise. It is not in the seed of an example's "
+              "generator, or only in bits that are lost: torch's CPU generator uses the lowest 32 "
+              "bits of its seed."),
+        Wrong("seed-left-out", seed_too_high),
         Wrong("sum", summed,
               "Example 0 of epoch 1 has the same noise as example 1 of epoch 0: epoch + index is "
               "the same for both. Seed with the list [seed, epoch, index]."),
         Wrong("thousands", in_thousands,
               "Small numbers give different noise, but larger ones collide: epoch * factor + index "
               "gives each epoch only a limited range of seeds. Seed with the list [seed, epoch, "
+              "index]."),
+        Wrong("up-to-999", up_to_999,
+              "Example 1000 of an epoch has the same noise as example 0 of the next: indices go up "
+              "to 1000, so a factor of 1000 is too small. Seed with the list [seed, epoch, "
               "index]."),
         Wrong("hundreds", in_hundreds),
         Wrong("product", multiplied),

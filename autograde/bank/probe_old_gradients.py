@@ -237,6 +237,19 @@ def all_but_the_last_step(make, batches):
     return reference(make, batches[:-1])
 
 
+def cleared_before_the_last(make, batches):
+    def after(clear):
+        torch.manual_seed(0)
+        step, model, _ = make()
+        for number, batch in enumerate(batches, start=1):
+            if clear and number == len(batches):
+                model.zero_grad()
+            step(batch)
+        return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+
+    return not torch.allclose(after(False), after(True))
+
+
 def one_batch(make, batches):
     """The first batch, as often as there are batches."""
     return reference(make, [batches[0] for _ in batches])
@@ -357,6 +370,9 @@ EXERCISE = Exercise(
         Wrong("two-steps", two_steps,
               "A program that clears before its first two steps but not before the third was "
               "called healthy. Use all the batches."),
+        Wrong("last-step-alone", cleared_before_the_last,
+              "A program in which only a step before the last uses old gradients was called "
+              "healthy. In one of the two runs, clear before every step."),
         Wrong("all-healthy", one_step,
               "Every program was called healthy. In its first step a program has no old gradients "
               "to use, and its source need not show what it clears: watch what later steps do."),

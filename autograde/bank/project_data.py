@@ -158,6 +158,9 @@ def _scales(data: dict[str, Any], case: Case, places: dict[str, list[int]]) -> A
     both = torch.cat([data[side][0].flatten().double() for side in SIDES])
     of_both = abs(both.mean().item()) < CENTRED and abs(both.std().item() - 1) < CENTRED
     other = "0 and 1 only together with validation" if of_both else f"{mean:.3g} and {std:.3g}"
+    own = (train.flatten(1).std(dim=1, correction=less).mean().item() for less in (0, 1))
+    if abs(mean) < CENTRED and any(abs(deviation - 1) < CENTRED for deviation in own):
+        other = "0, and 1 only on average within an image"
     if abs(255 * std - 1) < CENTRED and mean < -CENTRED:
         other = "below 0 and 1/255"
     says: Answer = {"train_scale": "0 and 1" if near else other}
@@ -297,6 +300,17 @@ def shares_of_one(images, labels, groups, seed):
     return data | {"mean": data["mean"] / 255, "std": data["std"] / 255}
 
 
+def deviation_within_images(images, labels, groups, seed):
+    train, val = _drawn(groups, seed)
+    rows = images[train].float().flatten(1)
+    mean, std = rows.mean().item(), rows.std(dim=1).mean().item()
+    inputs = (images.float().unsqueeze(1) - mean) / std
+    return _whole(images, labels, train, val) | {
+        "train": (inputs[train], labels[train].long()), "val": (inputs[val], labels[val].long()),
+        "mean": mean, "std": std,
+    }  # fmt: skip
+
+
 def rounded(images, labels, groups, seed):
     data = with_a_mask(images, labels, groups, seed)
     return data | {"mean": round(data["mean"]), "std": round(data["std"])}
@@ -427,6 +441,10 @@ WRONG = (
      "divided images and return them times 255."),
     ("shares-of-one", shares_of_one,
      "mean and std are shares of 255. Give them in bytes, like the images: multiply by 255."),
+    ("deviation-within-images", deviation_within_images,
+     "Within an image the deviation is 1 on average, but over all images together it is not: "
+     "images also differ in brightness. Take one mean and one std over all training bytes "
+     "together."),
     ("rounded", rounded, ""),
     ("wrapped-bytes", wrapped_bytes, ""),
     ("no-channel", changed(lambda x, y: (x[:, 0], y)),

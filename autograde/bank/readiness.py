@@ -166,8 +166,10 @@ EXERCISE = Write(
     question="Somebody wants to run the candidate above on a hundred times the data. Review it: "
     "what it consists of, which probes you ran, what it scores on training and validation, which "
     "of `model`, `optimizer`, `scheduler`, `scaler`, `progress` (epochs and updates done), "
-    "`random` (generator states), `gradients`, `activations` a checkpoint must hold so that a "
-    "killed run continues exactly, and what may go wrong at that scale.",
+    "`random` (generator states), `gradients`, `activations` its checkpoint must hold so that "
+    "exactly this run continues after a kill, and what may go wrong at that scale. "
+    "Some of these are empty for this run, even if `last.pt` has a key for them: leave those "
+    "out.",
     facts=(
         Fact("setup", "model, loss, optimizer, and device as print(device) says: a dictionary of "
              "texts", 0.5, whole_setup),

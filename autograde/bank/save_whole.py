@@ -159,11 +159,12 @@ def _watched_os() -> Iterator[dict[Path, dict[str, str]]]:
     def watched(rename: Any) -> Any:
         def renamed(source: Any, target: Any, **options: Any) -> None:
             about, target = os.stat(source), Path(target)
-            whole = synced.get(about.st_ino) == about.st_size
+            size = synced.get(about.st_ino)
+            early = "not before the rename" if size is None else "before its bytes were all there"
             here = Path(source).absolute().parent == target.absolute().parent
             rename(source, target, **options)
             seen[target] = {
-                "synced": "before the rename" if whole else "not before the rename",
+                "synced": "before the rename" if size == about.st_size else early,
                 "folder": "the folder of path" if here else "another folder",
             }
 
@@ -316,6 +317,18 @@ def synced_too_early(state, path):
         with open(partial, "wb") as file:
             os.fsync(file.fileno())
             torch.save(state, file)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def not_flushed(state, path):
+    buffer, partial = io.BytesIO(), path.with_name(path.name + ".partial")
+    torch.save(state, buffer)
+    try:
+        with open(partial, "wb") as file:
+            file.write(buffer.getvalue())
+            os.fsync(file.fileno())
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
@@ -516,7 +529,11 @@ EXERCISE = Exercise(
               "cut the name can exist without its bytes. Call os.fsync once the whole file is "
               "written, and before the rename."),
         Wrong("not-synced", synced_too_late),
-        Wrong("not-synced", synced_too_early),
+        Wrong("synced-too-early", synced_too_early,
+              "os.fsync came before all bytes of the new file were with the system: they were "
+              "written later, or were still in Python's buffer. After the last write(), call "
+              "file.flush() and then os.fsync()."),
+        Wrong("synced-too-early", not_flushed),
         Wrong("elsewhere", elsewhere,
               "The new file came from another folder. From another disk a rename is a copy, or an "
               "error: write the file into path.parent."),

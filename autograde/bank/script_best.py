@@ -164,8 +164,8 @@ EXERCISE = Exercise(
     wrong=(
         Wrong("last-weights", shallow,
               "The model that was handed over ends with the weights of the last epoch, not of the "
-              "best. In the best epoch, copy each tensor; at the end, load the copies into that "
-              "model. Giving the name `model` to another object changes nothing for the caller."),
+              "best. In the best epoch, copy each tensor; at the end, load the copies into the "
+              "model that was handed over."),
         Wrong("last-weights", as_a_dict),
         Wrong("last-weights", detached),
         Wrong("last-weights", in_every_epoch),

@@ -112,6 +112,7 @@ given = partial(variant, GIVEN, __file__)
 fixed = partial(variant, FIXED, __file__)
 reference = fixed()
 after_the_step = fixed((CLIP + STEP, STEP + CLIP))
+twice_backward = given((CLIP, BACKWARD.replace("()", "(retain_graph=True)") + CLIP))
 cleared_late = given((CLEAR, ""), (STEP, STEP + CLEAR))
 stale = given((CLEAR, ""), (CLIP, CLIP + CLEAR))
 cleared_between = fixed((CLEAR, ""), (BACKWARD + CLIP, BACKWARD + CLEAR + CLIP))
@@ -208,6 +209,9 @@ EXERCISE = Exercise(
         Wrong("not-shortened", after_the_step,
               "The log now shows real norms. But the steps use gradients that were not clipped: "
             "clip between backward() and step()."),
+        Wrong("twice-backward", twice_backward,
+              "The log now shows real norms. But after clipping, a second backward() adds the "
+              "whole gradient to the clipped one. Call backward() once, before clipping."),
         Wrong("old-gradients", stale,
               "The logged norms are those of the previous update, and the steps still use "
               "gradients that were not clipped."),

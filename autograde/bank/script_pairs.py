@@ -148,7 +148,10 @@ train_left_out = fixed(("        model.train()\n", ""))
 uncleared = fixed(("            optimizer.zero_grad()\n", ""))
 full_batches = fixed(("range(0, len(rows), batch_size)",
                       "range(0, len(rows) - batch_size + 1, batch_size)"))  # fmt: skip
-unweighted = fixed(("nn.CrossEntropyLoss(weight=weights / weights.sum())", "nn.CrossEntropyLoss()"))
+PLAIN = ("nn.CrossEntropyLoss(weight=weights / weights.sum())", "nn.CrossEntropyLoss()")
+unweighted = fixed(PLAIN)
+unweighted_and_apart = given(PLAIN)
+order_of_the_order = given((SECOND, SECOND.replace("labels[", "labels[order[") + "]"))
 scored_shuffled = fixed(("model(rows).argmax", "model(epoch_rows).argmax"))
 flipped = fixed(("labels[order]", "labels[order.flip(0)]"))
 
@@ -243,8 +246,11 @@ EXERCISE = Exercise(
               "The pairs are right, but the orders are those that the generator gives when it "
               "starts again from its seed. It was passed in already in use: draw from it as it "
               "is."),
-        Wrong("still-apart", labels_then_rows),
-        Wrong("flipped", flipped),
+        Wrong("still-apart", labels_then_rows,
+              "Rows still do not belong to their labels: two different orders. Index both by the "
+              "same order."),
+        Wrong("still-apart", order_of_the_order),
+        Wrong("still-apart", flipped),
         Wrong("unscaled", unscaled,
               "The pairs are right. But the columns are no longer divided by their standard "
               "deviation."),
@@ -257,7 +263,11 @@ EXERCISE = Exercise(
               "Gradients of earlier batches were added to each step's: zero_grad() is gone."),
         Wrong("full-batches", full_batches,
               "The last, shorter batch of each epoch is now left out; the script trained on it."),
-        Wrong("unweighted", unweighted),
+        Wrong("unweighted", unweighted,
+              "The pairs are right. But the class weights are gone from the loss."),
+        Wrong("unweighted-and-apart", unweighted_and_apart,
+              "Rows still do not belong to their labels: two different orders. The class weights "
+              "were right, and are now gone from the loss."),
         Wrong("scored-shuffled", scored_shuffled,
               "The weights are right. But the accuracy compares shuffled rows with unshuffled "
               "labels."),

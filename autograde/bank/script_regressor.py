@@ -109,7 +109,12 @@ summed_table = given((LOSS, LOSS.replace("mean", "sum")))
 other_std = given(("    std = (squares / count - mean**2) ** 0.5\n",
                    "    std = ((squares - count * mean**2) / (count - 1)) ** 0.5\n"))  # fmt: skip
 diagonal_only = given((LOSS, "(outputs - scaled).square().diagonal().sum() / len(targets) ** 2"))
-unscaled = fixed((SCALED, "            scaled = targets\n"))
+UNSCALED = (SCALED, "            scaled = targets\n")
+NOT_BACK = (".squeeze(1) * std + mean", ".squeeze(1)")
+unscaled = fixed(UNSCALED)
+unscaled_throughout = fixed(UNSCALED, NOT_BACK)
+unscaled_pairs = given(UNSCALED, NOT_BACK)
+unscaled_pairs_scaled_back = given(UNSCALED)
 unbiased = fixed(("    std = (squares / count - mean**2) ** 0.5\n",
                   "    std = ((squares - count * mean**2) / (count - 1)) ** 0.5\n"))  # fmt: skip
 only_centred = fixed((SCALED, "            scaled = targets - mean\n"))
@@ -120,7 +125,7 @@ summed_rows = given((LOSS, "(outputs - scaled).square().mean(dim=0).sum()"))
 evaluated_in_training = fixed(("        model.eval()\n", ""))
 train_left_out = fixed(("        model.train()\n", ""))
 uncleared = fixed(("            optimizer.zero_grad()\n", ""))
-validated_in_scale = fixed((".squeeze(1) * std + mean", ".squeeze(1)"))
+validated_in_scale = fixed(NOT_BACK)
 validated_in_pairs = fixed(("model(inputs).squeeze(1) * std", "model(inputs) * std"))
 batch_means = fixed(
     ("loss.item() * len(targets)", "loss.item()"),
@@ -170,12 +175,21 @@ EXERCISE = Exercise(
         Wrong("still-pairs", row_means),
         Wrong("still-pairs", summed_table),
         Wrong("still-pairs", other_std),
+        Wrong("still-pairs", summed_rows),
         Wrong("mean-output", mean_output,
               "Every output of a batch gets the same gradient, as if its mean were the output. "
               "Compare example by example."),
         Wrong("unscaled", unscaled,
               "The network learns unscaled prices, but validation still scales its outputs back. "
               "Leave the scaling as it was."),
+        Wrong("unscaled-throughout", unscaled_throughout,
+              "The shapes are right. But the network now learns unscaled prices, at a learning "
+              "rate that was chosen for scaled ones. Leave the scaling as it was."),
+        Wrong("unscaled-pairs", unscaled_pairs,
+              "Each output is still compared with each target of its batch, and the network now "
+              "learns unscaled prices. The scaling was right; give outputs and targets the same "
+              "shape."),
+        Wrong("unscaled-pairs", unscaled_pairs_scaled_back),
         Wrong("only-centred", only_centred),
         Wrong("unbiased", unbiased,
               "The shapes are right. But the standard deviation now divides by count - 1; the "
@@ -186,7 +200,6 @@ EXERCISE = Exercise(
         Wrong("summed", summed,
               "The loss is a sum over the batch, so a larger batch makes a longer step. It was a "
               "mean."),
-        Wrong("summed-pairs", summed_rows),
         Wrong("part-of-the-mean", diagonal_only),
         Wrong("evaluated-in-training", evaluated_in_training,
               "Validation ran in train mode: model.eval() is gone."),

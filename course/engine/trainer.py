@@ -169,7 +169,9 @@ class Trainer:
             config: Your own settings to store in the run's record.
 
         Returns:
-            A dictionary per epoch; `.best` is the best one.
+            A dictionary per epoch; `.best` is the best one. Its keys are epoch, updates,
+            train_loss, lr, grad_norm, skipped and seconds; with a `val_loader` also val_loss, for
+            class targets val_accuracy, and val_ with the name of each metric.
 
         Raises:
             EngineError: Something cannot work; raised before the first update.

@@ -522,11 +522,11 @@ except RuntimeError as fault:
 worked.compute("N52")
 
 # %% [markdown]
-# Each rank prints the loss of its own examples, so the log of rank 0 covers only a part. Each also
+# Each rank prints the loss of its own examples, so the log of rank 0 covers only part. Each also
 # has its own running mean, but before each forward pass the wrapper copies rank 0's to all, so the
 # others are lost.
 #
-# The sampler decides who gets which examples; the table has ten on three ranks. In training, two
+# The sampler decides who gets which examples; the table has ten examples on three ranks. In training, two
 # extra examples do little harm. In *validation* they count twice, so the accuracy is not that of
 # the set. Instead, split without padding, collect all ranks' counts, and join them:
 

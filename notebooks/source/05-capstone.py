@@ -120,7 +120,8 @@ def make_data(images, labels, groups, seed):
     Args:
         images: [N, H, W], uint8, 0 to 255.
         labels: [N], uint8 class indices, counted from 0. A class may be missing.
-        groups: [N], long: the object that each image shows; few images per object. Any numbers.
+        groups: [N], long: a number for the object that each image shows, any number, negative or
+            not. An object has only a few images.
         seed: Decides which objects are for validation.
 
     Returns:
