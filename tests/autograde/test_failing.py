@@ -53,7 +53,7 @@ def test_prints_and_exceptions_show_in_run(capsys):
 def test_a_class_is_put_to_the_case_as_a_whole():
     functions = [wrong.function for wrong in bank.load("03a.early-stopping").wrong]
     said = (check("03a.early-stopping", f, seed=0).message for f in functions)
-    words = next(" ".join(text.split()) for text in said if "failing(" in text)
+    words = next(" ".join(text.split()) for text in said if "case = failing(" in text)
     assert "case.run(EarlyStopping)" in words and "**case.inputs" not in words
     assert "Try: " not in repr(failing("03a.early-stopping"))
 
