@@ -357,7 +357,7 @@ EXERCISE = Exercise(
             fields=("path",),
         ),
         Part("own", "two parameters in turn, each with its own state", 1, fields=("path",)),
-        Part("kept", "the arguments are not changed", 0.5, fields=("disturbed", "path")),
+        Part("kept", "the steps, and the arguments unchanged", 0.5, fields=("disturbed", "path")),
         Part(
             "zeros",
             "entries without a gradient, and float32",

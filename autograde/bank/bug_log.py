@@ -82,8 +82,8 @@ EXERCISE = Write(
     facts=(
         Fact("errors", "a list of the three exceptions' names, as they came", 1,
              three_errors),
-        Fact("norms", "[first, last] gradient norm of a run before you fixed the bug that "
-             "these norms show", 0.5, two_norms),
+        Fact("norms", "[first, last] gradient norm of a run with lr = 0.1, before "
+             "you fixed the bug that these norms show", 0.5, two_norms),
         Fact("losses", "a list of validation losses with lr = 0 before you fixed the bug that "
              "they show", 0.5, a_shaky_measure),
     ),

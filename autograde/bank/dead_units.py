@@ -507,7 +507,7 @@ EXERCISE = Exercise(
     draw=draw,
     run=run,
     says={
-        "dead": "the counts, by name,",
+        "dead": "the counts, in the order of the names,",
         "names": "the names",
         "scaled": "the counts where all activations are a millionth of what they were",
     },

@@ -186,7 +186,7 @@ EXERCISE = Exercise(
     run=run,
     says={
         "first": "the rate of the first update",
-        "falls": "the rates after the first, full one (counted from 0)",
+        "falls": "the different rates below the full one, that after the run too (counted from 0)",
         "left": "the rate after the run",
         "used": "the rates that the updates used, counted from 0:",
         "lrs": "the returned list of rates, counted from 0:",
@@ -210,8 +210,9 @@ EXERCISE = Exercise(
         Wrong(
             "one-epoch-long-each-epoch",
             one_epoch_made_each_epoch,
-            "The rate falls once in every epoch: a new schedule, one epoch long, is created in "
-            "each. Create one before the loop over the epochs, with T_max = epochs * len(loader).",
+            "A new schedule, one epoch long, is created in every epoch: after the first epoch the "
+            "rate is 0, and the next schedule starts there. Create one before the loop over the "
+            "epochs, with T_max = epochs * len(loader).",
         ),
         Wrong(
             "batches-kept",

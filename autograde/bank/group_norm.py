@@ -239,8 +239,8 @@ EXERCISE = Exercise(
               "Mean and variance go over the whole batch, as in a BatchNorm. Take both within the "
               "example: over dimension 2 alone."),
         Wrong("unbiased", unbiased,
-              "The result is too small, by about √((n - 1)/n): var() divides by n - 1 unless you "
-              "say unbiased=False."),
+              "The normalised values are too small, by about √((n - 1)/n): var() divides by "
+              "n - 1 unless you say unbiased=False."),
         Wrong("along-the-width", along_the_width,
               "weight and bias were applied along the last dimension of x. "
               "They belong to dimension 1: view them as (1, channels, 1, ...).", raises=UNTOUCHED),

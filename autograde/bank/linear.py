@@ -115,7 +115,9 @@ def _start(layer: nn.Module, second: nn.Module, fan_in: int) -> dict[str, object
         unit = value.detach().double().flatten() * math.sqrt(fan_in)
         for what, number in (("least", unit.min()), ("most", unit.max()), ("spread", unit.std())):
             far = what != "spread" and abs(number) > FAR
-            found[f"{what} {name}, times √in"] = f"beyond {FAR:g}" if far else f"{number:z.1f}"
+            found[f"{what} {name}, times √in, rounded"] = (
+                f"beyond {FAR:g}" if far else f"{number:z.1f}"
+            )
     found["bias repeats the weight's numbers"] = bool(torch.isin(layer.bias, layer.weight).all())
     found["a second layer has the same weight"] = torch.equal(layer.weight, second.weight)
     return found

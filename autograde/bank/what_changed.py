@@ -28,8 +28,9 @@ EXERCISE = Order(
         Rule("outputs", "scalar", "The scalar is the loss, which is computed from the outputs."),
         Rule("scalar", "filled", "backward() fills .grad, and it starts from the loss."),
         Rule("emptied", "filled", "Old numbers were there at the beginning. They have to go "
-                                  "before backward() adds to them. Cleared just before step(), "
-                                  "the new gradient goes too, and later, step() has used both."),
+                                  "before backward() adds to them. Just before step() is too late: "
+                                  "the new gradient goes, too. So is after step(): it has used "
+                                  "both."),
         Rule("filled", "moved", "The weights move in step(), which reads the .grad of backward()."),
         Rule("moved", "rate", "The schedule sets the rate of the next update, so it moves after "
                               "the weights have moved."),

@@ -138,7 +138,8 @@ class Tune(ValueExercise):
         )
         reason = f"Updates until a {self.unit}, by seed: {reached}."
         if math.isinf(median):
-            reason += f" {self._compare_by([last for _, last in runs])}"
+            none_does = all(math.isinf(count) for count, _ in runs)
+            reason += f" {self._compare_by([last for _, last in runs], none_does=none_does)}"
         results = [
             PartResult(part, median <= updates)
             for part, (updates, _) in zip(self.parts, self.thresholds, strict=True)
@@ -165,14 +166,12 @@ class Tune(ValueExercise):
             return f"{100 * quality:.1f} %"
         return f"{-quality if self.measure.endswith('loss') else quality:.3g}"
 
-    def _compare_by(self, ends: list[float]) -> str:
+    def _compare_by(self, ends: list[float], *, none_does: bool) -> str:
         """What to watch while most runs do not reach the goal."""
         if any(map(math.isnan, ends)):
             return "nan comes from numbers that overflow: first try a smaller rate."
-        return (
-            "Most runs do not reach the goal yet, so compare settings by their "
-            f"{self.measure} in the end."
-        )
+        runs = "No run reaches" if none_does else "Most runs do not reach"
+        return f"{runs} the goal yet, so compare settings by their {self.measure} in the end."
 
     @property
     def next_step(self) -> str:

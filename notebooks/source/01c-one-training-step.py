@@ -24,7 +24,7 @@
 # tested here; you need not know them.*
 
 # %%
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 import torch
 from torch import nn
@@ -430,8 +430,8 @@ print("moved by", [round(move, 3) for move in moves])
 
 # %% exercise 01c.check-workspace
 # `version_of(name)` returns the installed version as a string, e.g. `"2.11.0+cu128"`, and raises
-# `importlib.metadata.PackageNotFoundError` if the package is not installed. `needs` gives the
-# lowest version of each package that will do.
+# `PackageNotFoundError` if the package is not installed. `needs` gives the lowest version of each
+# package that will do.
 def check_workspace(needs, version_of):
     """What is wrong with the packages, by name; empty if nothing is.
 
@@ -446,8 +446,6 @@ def check_workspace(needs, version_of):
         A dictionary: "missing" or "too old" by name, only for packages with a problem.
     """
     ### BEGIN SOLUTION
-    from importlib.metadata import PackageNotFoundError
-
     def numbers(release):
         parts = [int(part) for part in release.split("+")[0].split(".")]
         return parts + [0] * (4 - len(parts))

@@ -442,9 +442,9 @@ TwoSchedules()
 
 # %% exercise 04a.fix-the-schedule
 # In this loop the rate should fall once, along a cosine, from the full rate in the first update to
-# 0 after the last update of the whole run, changing after *every update*. `lrs` lists the rate that
-# each update used (of the first group). The loader has a length, and may shuffle in each epoch.
-# Find the three bugs, and change as little as you can.
+# 0 after the last update of the whole run, which thus still moves the weights. It changes after
+# *every update*. `lrs` lists the first group's rate in each update. The loader has a length, and may
+# shuffle in each epoch. Find the three bugs, and change as little as you can.
 
 # %%
 model, criterion = nn.Linear(2, 3).to(device), nn.CrossEntropyLoss()
