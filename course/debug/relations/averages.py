@@ -199,7 +199,7 @@ def _averages(session: Session) -> list[nn.Module]:
 
 
 def _copies_inside(session: Session) -> list[tuple[nn.Module, nn.Module]]:
-    """Parts of the model that no optimizer holds, each with a trained one of its names and shapes."""
+    """Parts of the model that no optimizer holds, each with a trained one of the same make."""
     held = {id(p) for o in session.optimizers for g in o.param_groups for p in g["params"]}
     trained: dict[str, list[nn.Module]] = {"all": [], "none": []}
     for part in session.model.modules():
