@@ -11,7 +11,7 @@ from torch.utils.data import RandomSampler
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, as_float, clone
-from course.debug.relations.padding import PADDING_SHOWS, only_behind, _with_and_without
+from course.debug.relations.padding import PADDING_SHOWS, _with_and_without, only_behind
 from course.debug.relations.program import (
     SAME,
     Call,

@@ -123,11 +123,12 @@ def _counting(session: Session) -> tuple[str, Counted]:
     place = _mask_of_the_loss(session)
     if place is not None:
         return "of padding", lambda leaves: leaves[place].bool()
-    for event in session.loop.tape.of("loss"):
-        if event.graph and event.name == "cross_entropy" and event.call_again is not None:
-            left_out = int(event.call_again.keywords.get("ignore_index", -100))
-            return f"with target {left_out}", lambda leaves: leaves[-1] != left_out
-    raise NotChecked("no cross-entropy was seen")
+    losses = [e for e in session.loop.tape.of("loss")
+              if e.graph and e.name == "cross_entropy" and e.call_again is not None]  # fmt: skip
+    if not losses:
+        raise NotChecked("no cross-entropy was seen")
+    left_out = int(losses[0].call_again.keywords.get("ignore_index", -100))
+    return f"with target {left_out}", lambda leaves: leaves[-1] != left_out
 
 
 def _mask_of_the_loss(session: Session) -> int | None:
