@@ -50,8 +50,11 @@ def frozen(session: Session) -> Iterator[Finding]:
     undeclared = [n for n, p in named if not p.requires_grad and not is_declared_frozen(session, n)]
     trainable = sum(p.numel() for _, p in named if p.requires_grad)
     total = sum(p.numel() for _, p in named)
+    # what moves without an optimizer is written by the author: an average of the weights, a target
+    undeclared = [n for n in undeclared if n not in loop.moved_while_frozen]
     undeclared = [n for n in undeclared if not _is_adapted(session.model, n)]
     undeclared = [n for n in undeclared if _shapes_outputs(session, session.model, n)]
+    undeclared = undeclared if _shape_the_loss(session, undeclared) else []
     last = {n for n, _ in named[-2:]}
     if undeclared and last & set(undeclared) and TRAINS * total < trainable:
         yield Finding(
@@ -101,10 +104,25 @@ def _shapes_outputs(session: Session, model: nn.Module, name: str) -> bool:
     call = program.call()
     before = program.replay(call)
     with session.observe(), torch.no_grad():
-        parameter = model.get_parameter(name)
-        parameter.add_(torch.randn_like(parameter) * (parameter.abs().mean() + 0.1))
+        _nudge(model, [name])
         after = program.run(call)
     return not all(map(same, before, after))
+
+
+def _shape_the_loss(session: Session, names: list[str]) -> bool:
+    """The loss of a step changes with these parameters: they are not only for evaluation."""
+    from course.debug.relations.program import close, program_of
+
+    program = program_of(session)
+    moved = program.step(program.batches[0], prepare=lambda: _nudge(session.model, names)).loss
+    return bool(names) and not close(program.first().loss, moved)
+
+
+def _nudge(model: nn.Module, names: list[str]) -> None:
+    own = torch.Generator().manual_seed(0)  # the global one draws for the step
+    for parameter in map(model.get_parameter, names):
+        noise = torch.randn(parameter.shape, generator=own).to(parameter)
+        parameter.add_(noise * (parameter.abs().mean() + 0.1))
 
 
 def _cut_graph(session: Session, named: list[tuple[str, Tensor]]) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from course.debug.probes.columns import Columns, is_column
 from course.state.nested import tensors_in
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class Functions(TorchFunctionMode):
         self._relu_count = 0
         self._columns: list[Tensor] = []
         self._meant: set[int] = set()
+        self._asked = Columns()
 
     def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
         kwargs = kwargs or {}
@@ -101,7 +103,7 @@ class Functions(TorchFunctionMode):
 
     def forward_gave(self, output: Any) -> None:
         """The model has returned."""
-        self._columns += [t.detach() for t in tensors_in(output) if _is_column(t)]
+        self._columns += [t.detach() for t in tensors_in(output) if is_column(t)]
 
     def see(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
         """A torch function was called by the user's code."""
@@ -134,19 +136,23 @@ class Functions(TorchFunctionMode):
             self._see_relu(result.detach())
         if function in UINT8_MATH:
             self._see_uint8(UINT8_MATH[function], args, result)
-        if self._columns and isinstance(result, Tensor):
-            self._see_column(function, [a for a in args if isinstance(a, Tensor)], result)
+        if isinstance(result, Tensor) and result.dim() == 2:
+            tensors = [a for a in args if isinstance(a, Tensor)]
+            if rows := self._asked.see(function, tensors, kwargs, result):
+                self.tape.note("table of columns", rows=rows, function=function.__name__.strip("_"))
+            if self._columns:
+                self._see_column(function, tensors, result)
 
     def _see_column(self, function: Any, args: list[Tensor], result: Tensor) -> None:
         """What becomes of outputs [N, 1], element by element, until they meet [N]: a table."""
         name = getattr(function, "__name__", "").strip("_")
-        if any(a.dim() == 1 for a in args) and len(args) == 1 and _is_column(result):
+        if any(a.dim() == 1 for a in args) and len(args) == 1 and is_column(result):
             self._meant.add(id(result))  # a column that the author made of a row
-        met = [a for a in args if _is_column(a) and id(a) not in self._meant]
+        met = [a for a in args if is_column(a) and id(a) not in self._meant]
         if not any(shares_memory(a, self._columns) for a in met):
             return
         rows = len(self._columns[0])
-        if _is_column(result) and len(result) == rows:
+        if is_column(result) and len(result) == rows:
             self._columns.append(result.detach())
         elif name in PAIRWISE and result.shape == (rows, rows) and any(a.dim() == 1 for a in args):
             self.tape.note("table", rows=rows, function=name, graph=result.requires_grad)
@@ -226,10 +232,6 @@ def _wide(function: Any, args: Any) -> Tensor | None:
     if operation is int.__mul__:
         return a * b
     return a - b if operation is int.__sub__ else b - a
-
-
-def _is_column(tensor: Tensor) -> bool:
-    return tensor.dim() == 2 and tensor.shape[1] == 1 < len(tensor)
 
 
 def is_transformed() -> bool:

@@ -36,12 +36,13 @@ def schedule(session: Session) -> Iterator[Finding]:
     tape = loop.tape
     ticks, steps = tape.of("schedule"), tape.of("step")
     unit = str(session.declared.get("scheduler_unit", "")).lower()
+    units = "batches" if unit == "batch" else f"{unit}s"
     fix = "optimizer.step()\nscheduler.step()  # in the unit in which T_max or step_size counts"
     counted = unit in ("batch", "update", "step", "iteration")
     if counted and 0 < len(ticks) < SELDOM * len(steps) and len(steps) >= LEAST_STEPS:
         yield Finding(
             "scheduler-misplaced", "error",
-            f"The schedule counts in {unit}s and is stepped {len(ticks)} times in {len(steps)} "
+            f"The schedule counts in {units} and is stepped {len(ticks)} times in {len(steps)} "
             "updates: it will hardly have begun when training ends.",
             {"updates": len(steps), "scheduler_steps": len(ticks)}, fix,
         )  # fmt: skip
@@ -50,7 +51,7 @@ def schedule(session: Session) -> Iterator[Finding]:
         if loop.unit == "step" and counted and steps:
             yield Finding(
                 "scheduler-misplaced", "error",
-                f"The schedule counts in {unit}s and is never stepped in {len(steps)} updates.",
+                f"The schedule counts in {units} and is never stepped in {len(steps)} updates.",
                 {"updates": len(steps), "scheduler_steps": 0}, fix,
             )  # fmt: skip
         return

@@ -10,12 +10,15 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from course.debug.probes.functions import shares_memory
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.relations.program import program_of
 
 SOFTMAXES = {F.softmax, torch.softmax, Tensor.softmax}
 LOG_SOFTMAXES = {F.log_softmax, torch.log_softmax, Tensor.log_softmax}
+MULTIPLIES = {"mul", "rmul", "multiply"}
+"""Functions that multiply number by number, by their names without underscores."""
 PRODUCTS = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm}
 
 
@@ -33,6 +36,28 @@ def summed(session: Session) -> Iterator[Finding]:
             f"{len(shape) - 1}: what each position gets is not a weighted mean of the others.",
             {"shape": list(shape), "softmax_axis": axis, "summed_axis": len(shape) - 1},
             "weights = scores.softmax(dim=-1)  # over the keys; then weights @ values",
+        )  # fmt: skip
+
+
+def of_several(session: Session) -> Iterator[Finding]:
+    """A softmax shares among several: along an axis of size 1 each share is 1, whatever the scores.
+
+    One key, head or expert has nothing to share with, and is summed over alone; if the shares are
+    summed over an axis where there are several, that axis is the one to share among.
+    """
+    program, mode = program_of(session), _Ones()
+    program.step(program.batches[0], within=mode)
+    if not mode.kept:
+        raise NotChecked("no softmax runs along an axis of size 1")
+    if mode.found is not None:
+        shape, axis = mode.found
+        yield Finding(
+            "wrong-formula", "warning",
+            f"Weights of {list(shape)} come from a softmax along an axis of size 1, so all are 1, "
+            f"and they are summed over {shape[axis]} along axis {axis}: the sum weighs nothing, "
+            "and what makes the scores gets no gradient.",
+            {"shape": list(shape), "summed_axis": axis},
+            f"weights = scores.softmax(dim={axis})  # over what is summed",
         )  # fmt: skip
 
 
@@ -119,3 +144,38 @@ class _Shares(TorchFunctionMode):
     def _keep(self, shares: Tensor, axis: int) -> None:
         self.axes[id(shares)] = axis
         self.alive.append(shares)  # an id is its own as long as the tensor lives
+
+
+class _Ones(TorchFunctionMode):
+    """Keeps the first weights from a softmax along an axis of size 1 that are summed over an axis
+    of another size, alone or times something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[Tensor] = []
+        self.products: list[tuple[Tensor, torch.Size]] = []
+        self.found: tuple[torch.Size, int] | None = None
+
+    def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
+        kwargs = kwargs or {}
+        result = function(*args, **kwargs)
+        if self.found is not None or not isinstance(result, Tensor) or not result.requires_grad:
+            return result
+        name = getattr(function, "__name__", "").strip("_")
+        ones = [a for a in args if shares_memory(a, self.kept)]  # views of them, too
+        if function in SOFTMAXES:
+            axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
+            if axis is not None and result.shape[axis] == 1 < result.numel():
+                self.kept.append(result)
+        elif name in MULTIPLIES and ones and ones[0].dim() == result.dim():
+            self.products.append((result, ones[0].shape))
+        elif name == "sum":
+            axes = kwargs.get("dim", args[1] if len(args) > 1 else None)
+            for product, shape in self.products:
+                if args[0] is product and isinstance(axes, int) and shape[axes] > 1:
+                    self.found = shape, axes % len(shape)
+        elif function in PRODUCTS and ones:
+            axis = -1 if ones[0] is args[0] else -2
+            if ones[0].dim() > 1 < ones[0].shape[axis]:
+                self.found = ones[0].shape, axis % ones[0].dim()
+        return result

@@ -99,14 +99,16 @@ def whole(session: Session) -> Iterator[Finding]:
     if step is None:
         raise NotChecked("needs train_step")
     evaluation_of(session)
-    means = [mean for mean in _averages(session) if _statistics(mean)]
-    if not means or not _statistics(session.model):
+    outside = [(mean, session.model) for mean in _averages(session)]
+    pairs = [pair for pair in [*outside, *_copies_inside(session)] if all(map(_statistics, pair))]
+    if not pairs:
         raise NotChecked("no second copy of the model with batch norm is seen")
+    means, models = zip(*pairs, strict=True)
     batches = program_of(session).batches
     scored: set[int] = set()
     with session.observe():
         start = [(_flat(mean), clone(_statistics(mean))) for mean in means]
-        own = clone(_statistics(session.model))
+        own = [clone(_statistics(model)) for model in models]
         for number in range(STEPS):
             step(clone(batches[number % len(batches)]))
         if session.setup.train is not None and session.epoch.whole and all(
@@ -118,11 +120,11 @@ def whole(session: Session) -> Iterator[Finding]:
         finally:
             for handle in handles:
                 handle.remove()
-        moved = _moved(own, session.model)
+        moved = [_moved(old, model) for old, model in zip(own, models, strict=True)]
         follows = [(not same(_flat(m), old), _moved(s, m)) for m, (old, s) in zip(
             means, start, strict=True)]  # fmt: skip
-    for mean, (weights, statistics) in zip(means, follows, strict=True):
-        if id(mean) in scored and weights and moved and not statistics:
+    for mean, trained, (weights, statistics) in zip(means, moved, follows, strict=True):
+        if id(mean) in scored and weights and trained and not statistics:
             yield Finding(
                 "average-without-statistics", "error",
                 f"evaluate() scores a copy whose weights follow the model, but in {STEPS} steps "
@@ -193,6 +195,21 @@ def _averages(session: Session) -> list[nn.Module]:
         if isinstance(thing, nn.Module) and id(thing) not in inside
         and {n: p.shape for n, p in thing.named_parameters()} == shapes
         and not any(id(p) in held for p in thing.parameters())
+    ]  # fmt: skip
+
+
+def _copies_inside(session: Session) -> list[tuple[nn.Module, nn.Module]]:
+    """Parts of the model that no optimizer holds, each with a trained one of the same make."""
+    held = {id(p) for o in session.optimizers for g in o.param_groups for p in g["params"]}
+    trained: dict[str, list[nn.Module]] = {"all": [], "none": []}
+    for part in session.model.modules():
+        holds = {id(p) in held for p in part.parameters()}
+        if len(holds) == 1:
+            trained["all" if holds.pop() else "none"].append(part)
+    return [
+        (copy, part) for copy in trained["none"] for part in trained["all"]
+        if {n: p.shape for n, p in copy.named_parameters()}
+        == {n: p.shape for n, p in part.named_parameters()}
     ]  # fmt: skip
 
 

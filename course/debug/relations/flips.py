@@ -156,8 +156,8 @@ def left_behind(session: Session) -> Iterator[Finding]:
     if any(not hasattr(one, "__getitem__") or not hasattr(one, "__len__") for one in (data, plain)):
         raise NotChecked("the loaders have no data sets that can be asked for an item")
     with session.observe():
-        drawn = [[_numbered(data, i) for _ in range(DRAWN)] for i in range(min(ASKED, len(data)))]
-        rows = [_numbered(plain, i) for i in range(min(len(plain), MOST_PLAIN))]
+        drawn = [[numbered(data, i) for _ in range(DRAWN)] for i in range(min(ASKED, len(data)))]
+        rows = [numbered(plain, i) for i in range(min(len(plain), MOST_PLAIN))]
     pairs = [(item[0], other) for item in drawn for other in item[1:]]
     if len(rows) < LEAST_PLAIN or len({len(n) for item in [*drawn, rows] for _, n in item}) != 1:
         raise NotChecked("too few images, or different numbers of values with them")
@@ -169,8 +169,8 @@ def left_behind(session: Session) -> Iterator[Finding]:
         if len(flips) < LEAST_STEPS:
             continue
         stays = torch.stack([a == b for a, b in flips]).double().mean(0) > NEARLY_ALL
-        follows = _follows(rows, axis)
-        left = (stays & (follows.abs() > FOLLOWS)).nonzero()[:, 0].tolist()
+        place = follows(rows, axis)
+        left = (stays & (place.abs() > FOLLOWS)).nonzero()[:, 0].tolist()
         if left:
             yield Finding(
                 "augmentation-mismatch", "error",
@@ -178,7 +178,7 @@ def left_behind(session: Session) -> Iterator[Finding]:
                 f"{left[0]} next to it unchanged; in validation that number follows the position "
                 "of what is in the image, so after a flip it gives the old position.",
                 {"flips": len(flips), "number": left[0],
-                 "correlation_with_the_place": float(follows[left[0]])},
+                 "correlation_with_the_place": float(place[left[0]])},
                 "if flip:\n    image, box[0] = image.flip(-1), 1 - box[0]  # one draw for both",
             )  # fmt: skip
             return
@@ -186,22 +186,22 @@ def left_behind(session: Session) -> Iterator[Finding]:
         raise NotChecked("no image is flipped")
 
 
-def _numbered(data: Any, index: int) -> tuple[Tensor, Tensor]:
+def numbered(data: Any, index: int) -> tuple[Tensor, Tensor]:
     """The one picture of an item, and all numbers beside it in a row."""
     leaves = [torch.as_tensor(t).detach().clone() for t in tree_leaves(data[index])
               if isinstance(t, (Tensor, int, float))]  # fmt: skip
-    pictures = [t for t in leaves if _is_picture(t)]
-    numbers = [t.double().flatten() for t in leaves if not _is_picture(t)]
+    pictures = [t for t in leaves if is_picture(t)]
+    numbers = [t.double().flatten() for t in leaves if not is_picture(t)]
     if len(pictures) != 1 or not numbers:
         raise NotChecked("items are not one image with numbers")
     return pictures[0], torch.cat(numbers)
 
 
-def _is_picture(t: Tensor) -> bool:
+def is_picture(t: Tensor) -> bool:
     return t.dim() >= 2 and min(t.shape[-2:]) >= LEAST_SIDE
 
 
-def _follows(rows: list[tuple[Tensor, Tensor]], axis: int) -> Tensor:
+def follows(rows: list[tuple[Tensor, Tensor]], axis: int) -> Tensor:
     """Correlation of each number with the mean place of what is unlike the rest of its picture."""
     places = []
     for picture, _ in rows:

@@ -155,11 +155,14 @@ def drawn(session: Session) -> Iterator[Finding]:
 
 
 def table(session: Session) -> Iterator[Finding]:
-    """Outputs [B, 1] are not combined with numbers [B], which makes a table [B, B]."""
-    loops = session.loop.tape.of("table")
+    """Outputs, or other numbers, [B, 1] are not combined with numbers [B], which makes a table
+    [B, B]."""
+    loops, what = session.loop.tape.of("table"), "model outputs"
     scored: list[Event] = []
     if session.setup.evaluate is not None:
         scored = [e for e in session.evaluation.tape.of("table") if e.function in ("eq", "ne")]
+    if not loops:
+        loops, what = session.loop.tape.of("table of columns"), "numbers"
     loops = loops if loops and _follows_the_rows(session, loops) else []
     for events, bug, where in (
         (loops, "broadcast-loss", "a training step"), (scored, "metric-wrong", "evaluate()"),
@@ -168,9 +171,9 @@ def table(session: Session) -> Iterator[Finding]:
             rows = events[0].rows
             yield Finding(
                 bug, "error",
-                f"In {where} the model's outputs [{rows}, 1] are combined with numbers [{rows}] in "
+                f"In {where} {what} [{rows}, 1] are combined with numbers [{rows}] in "
                 f"{events[0].function}: they are broadcast to a {rows} x {rows} table, in which "
-                "every output is compared with the number of every other example.",
+                "each example meets the number of every other example.",
                 {"rows": rows, "function": events[0].function, "times": len(events)},
                 "advantage = reward - value.squeeze(1)  # both [B]",
             )  # fmt: skip
@@ -184,4 +187,4 @@ def _follows_the_rows(session: Session, events: list[Event]) -> bool:
         return True
     program, rows = program_of(session), events[0].rows
     less = changed(program.batches[0], lambda t: t[:-1] if t.dim() and len(t) == rows else t)
-    return any(e.rows == rows - 1 for e in program.step(less).tape.of("table"))
+    return any(e.rows == rows - 1 for e in program.step(less).tape.of(events[0].kind))

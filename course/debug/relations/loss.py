@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
+from course.debug.probes.functions import shares_memory
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.thresholds import OFTEN, ROUNDED
@@ -14,6 +19,11 @@ from course.debug.relations.program import SAME, Step, changed, close, far, prog
 from course.state.nested import tensors_in
 
 ELEMENTWISE = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
+SIGMOIDS = {torch.sigmoid, Tensor.sigmoid, F.sigmoid, torch.special.expit}
+THRESHOLDS = {"gt", "ge", "lt", "le"}
+"""Comparisons with a number, by their names without underscores."""
+RARELY = 0.02
+"""Share of the target rows without any class up to which they may be a slip in the data."""
 EXACT = 1e-5
 """Relative change of a loss whose terms are only added in another order."""
 LEAST_TABLE = 8
@@ -79,36 +89,49 @@ def own_target(session: Session) -> Iterator[Finding]:
 def itself(session: Session) -> Iterator[Finding]:
     """An example is not among its own candidates when it is compared with its batch.
 
-    A symmetric table compares everything with everything; if the largest entry of each row is on
-    the diagonal and never the target, the example is compared with itself.
+    A symmetric table compares everything with everything; its diagonal is each example with itself.
+    It is no negative where it is the largest of each row, and never what a row is to be near to.
     """
+    losses = [e for e in session.loop.tape.of("loss") if e.graph]
     tables = [
-        e for e in session.loop.tape.of("loss")
-        if e.graph and e.name == "cross_entropy" and e.inputs.dim() == 2
+        e for e in losses if e.name == "cross_entropy" and e.inputs.dim() == 2
         and e.inputs.shape[0] == e.inputs.shape[1] >= LEAST_TABLE
         and e.targets.dim() == 1 and not e.targets.is_floating_point()
     ]  # fmt: skip
-    if not tables:
+    if not (seen := len(tables)):
         raise NotChecked("no cross-entropy over a table of each row with each")
-    wrong = [e for e in tables if _prefers_itself(e.inputs.float(), e.targets)]
-    if len(wrong) > OFTEN * len(tables):
-        rows = len(wrong[0].inputs)
+    tables = [e for e in tables if _is_symmetric(e.inputs.float())]
+    own = [_own_targets(e.targets) for e in tables]
+    nearest = [e for e, share in zip(tables, own, strict=True)
+               if not share and _own_targets(e.inputs.argmax(1)) == 1]  # fmt: skip
+    rows = len(tables[0].inputs) if tables else 0
+    if len(nearest) > OFTEN * seen:
         yield Finding(
             "compared-with-itself", "warning",
             f"In a {rows} x {rows} table of similarities the largest entry of every row is on the "
             "diagonal, which is never the target: each example is its own strongest negative.",
-            {"tables": len(wrong), "rows": rows},
+            {"tables": len(nearest), "rows": rows},
             "similarity.fill_diagonal_(-torch.inf)  # before the cross-entropy",
+        )  # fmt: skip
+    elif own.count(1) > OFTEN * len(losses):  # next to another loss it may only spread the rows
+        yield Finding(
+            "compared-with-itself", "warning",
+            f"In a {rows} x {rows} table of similarities the target of every row is on the "
+            "diagonal, where each example is compared with itself: nothing pulls the two views of "
+            "an example together.",
+            {"tables": own.count(1), "rows": rows},
+            "similarity.fill_diagonal_(-torch.inf)\n"
+            "targets = (torch.arange(2 * n) + n) % (2 * n)  # the other view of each of n",
         )  # fmt: skip
 
 
-def _prefers_itself(table: Tensor, targets: Tensor) -> bool:
-    own = torch.arange(len(table), device=table.device)
-    return (
-        not bool((targets == own).any())
-        and torch.allclose(table, table.T, rtol=ROUNDED, atol=ROUNDED)
-        and bool((table.argmax(1) == own).all())
-    )
+def _is_symmetric(table: Tensor) -> bool:
+    return torch.allclose(table, table.T, rtol=ROUNDED, atol=ROUNDED)
+
+
+def _own_targets(targets: Tensor) -> float:
+    """Share of the rows of a table whose target is on its diagonal."""
+    return float((targets == torch.arange(len(targets), device=targets.device)).float().mean())
 
 
 def terms(session: Session) -> Iterator[Finding]:
@@ -164,10 +187,12 @@ def shares(session: Session) -> Iterator[Finding]:
     """Targets that are shares of classes add up to 1 in each row.
 
     Several classes of a row may share a softmax on purpose, e.g. counts of choices; but not if some
-    rows have none, or if the author declares several labels per example.
+    rows have none, if the author declares several labels per example, or if evaluate() asks of each
+    class alone whether it is present.
     """
-    losses = [e for e in program_of(session).first().losses
-              if e.name == "cross_entropy" and e.targets.is_floating_point()]  # fmt: skip
+    losses = [e for e in session.loop.tape.of("loss")
+              if e.graph and e.name == "cross_entropy"
+              and e.targets.is_floating_point()]  # fmt: skip
     if not losses:
         raise NotChecked("no cross-entropy with shares of classes as targets")
     sums = torch.cat([e.targets.sum(1).flatten() for e in losses])
@@ -183,7 +208,8 @@ def shares(session: Session) -> Iterator[Finding]:
         return
     several = float((sums > 1 + ROUNDED).float().mean())
     flags = all(bool(((e.targets == 0) | (e.targets == 1)).all()) for e in losses)
-    if flags and several > 0 and (empty > 0 or session.task == "multilabel"):
+    many = empty > RARELY or session.task == "multilabel"
+    if flags and several > 0 and (many or _asked_alone(session)):
         yield Finding(
             "classes-compete", "warning",
             f"{several:.0%} of the target rows hold several classes and {empty:.0%} hold none, but "
@@ -193,3 +219,41 @@ def shares(session: Session) -> Iterator[Finding]:
             {"rows_with_several": several, "rows_with_none": empty, "rows": sums.numel()},
             "loss = F.binary_cross_entropy_with_logits(logits, targets)",
         )  # fmt: skip
+
+
+def _asked_alone(session: Session) -> bool:
+    """evaluate() takes a sigmoid of what the model gives for each class, or compares it with a
+    number."""
+    if session.setup.evaluate is None:
+        return False
+    mode = _Sigmoids()
+    with session.observe(), contextlib.suppress(Exception):
+        handle = session.model.register_forward_hook(mode.gave)
+        try:
+            with torch.no_grad(), mode:
+                session.setup.evaluate()
+        finally:
+            handle.remove()
+    return mode.met
+
+
+class _Sigmoids(TorchFunctionMode):
+    """Whether a sigmoid is taken of outputs with several columns, or a threshold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[Tensor] = []
+        self.met = False
+
+    def gave(self, _: object, args: object, output: Any) -> None:
+        self.given += [t.detach() for t in tensors_in(output) if t.dim() > 1 < t.shape[1]]
+
+    def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
+        if shares_memory(args[0] if args else None, self.given):
+            name = getattr(function, "__name__", "").strip("_")
+            by_number = name in THRESHOLDS and not isinstance(args[1], Tensor)
+            self.met = self.met or function in SIGMOIDS or by_number
+        result = function(*args, **(kwargs or {}))
+        if function is torch.cat and any(shares_memory(t, self.given) for t in args[0]):
+            self.given.append(result)
+        return result

@@ -14,6 +14,7 @@ from torch.utils.data import RandomSampler
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, pair
+from course.debug.probes.thresholds import UNLABELLED
 from course.debug.relations.program import Call, changed, far, program_of
 from course.state.nested import tensors_in
 
@@ -117,13 +118,17 @@ def future(session: Session) -> Iterator[Finding]:
     program = program_of(session)
     call = program.call()
     inputs = [t for t in call.tensors if t.dim() >= 2 and t.shape[1] >= 4]
-    losses = program.first().losses
+    losses, given = program.first().losses, program.first().tape.of("output")
     if not inputs or not losses:
         raise NotChecked("no sequences, or no torch loss in the step")
     moved = [(t, _likeness(t, event.targets)) for t in inputs for event in losses]
     ids, (same, shifted) = max(moved, key=lambda one: max(one[1]))
     if max(same, shifted) < EQUAL_SHARE:
         raise NotChecked("targets are not the inputs themselves, shifted or not")
+    cut = [e for e in losses if e.targets.numel() < ids.numel()]
+    outputs = _by_position([e.output for e in given if e.output is not None], ids)
+    if any(not any(_meets_all_but_the_last(e.inputs, o) for o in outputs) for e in cut):
+        raise NotChecked("targets from the second on may be met at their own positions")
     middle = ids.shape[1] // 2
     before = _by_position(program.replay(call), ids)
     if not before:
@@ -162,8 +167,20 @@ def _by_position(outputs: list[Tensor], ids: Tensor) -> list[Tensor]:
     return [t for t in turned if t.shape[:2] == ids.shape[:2]]
 
 
+def _meets_all_but_the_last(met: Tensor, output: Tensor) -> bool:
+    """What a loss got is the outputs [B, T, ...] without those of the last position."""
+    first = output[:, :-1].flatten()
+    turned = [met, met.movedim(1, -1)] if met.dim() > 1 else [met]
+    return any(torch.equal(first, t.flatten()) for t in turned)
+
+
 def _likeness(inputs: Tensor, targets: Tensor) -> tuple[float, float]:
-    """Share of targets that are the input at their position, and at the next."""
+    """Share of targets that are the input at their position, and at the next. If each row has one
+    target less than inputs, only the second is asked for."""
+    if inputs[:, 1:].numel() == targets.numel():
+        none = torch.full_like(inputs[:, :1], UNLABELLED)
+        ahead = targets.reshape(inputs[:, 1:].shape).to(inputs)
+        return 0.0, _likeness(inputs, torch.cat([ahead, none], 1))[1]
     if inputs.numel() != targets.numel() or inputs.is_floating_point() != (
         targets.is_floating_point()
     ):

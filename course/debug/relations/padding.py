@@ -225,7 +225,7 @@ def _padding_of(batch: Any, may_end: bool) -> Tensor | None:
     for t in whole:
         if set(t.unique().tolist()) == {0, 1}:
             behind = ~t.bool() if t[:, 0].all() else t.bool() if not t[:, 0].any() else None
-            if behind is not None and _only_behind(behind):
+            if behind is not None and only_behind(behind):
                 return behind
     for t in whole:
         ends = t[:, -1]
@@ -234,11 +234,11 @@ def _padding_of(batch: Any, may_end: bool) -> Tensor | None:
         often = float(counts.max()) > PADDED_ROWS * len(t)
         if may_end and padding[:, -1].all():  # the longest row too ends with it
             padding &= padding.cumsum(1) > 1
-        if often and t.unique().numel() > 4 and _only_behind(padding):
+        if often and t.unique().numel() > 4 and only_behind(padding):
             return padding
     return None
 
 
-def _only_behind(padding: Tensor) -> bool:
+def only_behind(padding: Tensor) -> bool:
     behind = padding.flip(1).int().cumprod(1).flip(1).bool()
     return torch.equal(behind, padding) and not bool(behind.all(1).any()) and bool(behind.any())

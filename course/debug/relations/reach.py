@@ -195,7 +195,7 @@ def heard(session: Session) -> Iterator[Finding]:
     """Both of two answers move the outputs: a loss does not ignore all rows with one of them."""
     program, rows = program_of(session), {0: [], 1: []}
     for batch in program.batches[:HEARD]:
-        step, gradients = _gradients(program, batch)
+        step, gradients = output_gradients(program, batch)
         columns = [t for t in tensors_in(batch)
                    if t.numel() == len(t) > 1 and bool(((t == 0) | (t == 1)).all())]  # fmt: skip
         given = [t for call in step.calls for t in call.tensors]
@@ -223,7 +223,7 @@ def heard(session: Session) -> Iterator[Finding]:
             return
 
 
-def _gradients(program: Program, batch: object) -> tuple[Step, list[Tensor]]:
+def output_gradients(program: Program, batch: object) -> tuple[Step, list[Tensor]]:
     """A step, and the gradients at the model's outputs."""
     found: list[Tensor] = []
 

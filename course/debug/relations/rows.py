@@ -11,7 +11,7 @@ from torch.utils.data import RandomSampler
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, as_float, clone
-from course.debug.relations.padding import PADDING_SHOWS, _only_behind, _with_and_without
+from course.debug.relations.padding import PADDING_SHOWS, _with_and_without, only_behind
 from course.debug.relations.program import (
     SAME,
     Call,
@@ -148,7 +148,7 @@ def _mask_and_values(call: Call) -> tuple[Tensor, Tensor]:
             continue
         pads = ~mask.bool() if mask[:, 0].all() else mask.bool()
         for values in call.tensors:
-            if values is mask or values.shape[:2] != mask.shape or not _only_behind(pads):
+            if values is mask or values.shape[:2] != mask.shape or not only_behind(pads):
                 continue
             if len(values[pads].unique(dim=0)) == 1 < len(values[~pads].unique(dim=0)):
                 return pads, values

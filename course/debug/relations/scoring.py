@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -14,6 +14,9 @@ from course.debug.probes.rescored import redrawn
 from course.debug.probes.session import Evaluation, NotChecked, Session, pair
 from course.debug.probes.tape import Event
 from course.debug.probes.thresholds import YES
+from course.debug.relations.padding import only_behind
+from course.debug.relations.program import program_of
+from course.debug.relations.reach import output_gradients
 from course.state.nested import tensors_in
 
 OFF = 0.05
@@ -78,58 +81,88 @@ def ignored(session: Session) -> Iterator[Finding]:
     seen = evaluation_of(session)
     named = {k: v for k, v in seen.first.items()
              if "acc" in k.lower() and not any(w in k.lower() for w in OTHER_WORDS)}  # fmt: skip
-    left_out = _left_out(session)
     outputs = [e.output for e in seen.tape.of("output") if e.call == 0]
     batches = session.val_epoch.batches
     if not named or not outputs or len(outputs) != len(batches):
         raise NotChecked("no accuracy of outputs for each batch of the val_loader")
-    right, wrong, said = _counts(outputs, batches, left_out)
-    left = said - right - wrong
-    if not left or not right + wrong:
+    left_out, counted = _counting(session)
+    hits, counts = _answers(outputs, batches, counted)
+    said, left = hits.numel(), int((~counts).sum())
+    if not left or left == said:
         raise NotChecked("no position that the loss ignores")
-    plain = right / (right + wrong)
-    ways = {"right": (right + left) / said, "wrong": right / said}
+    right = int((hits & counts).sum())
+    plain = right / (said - left)
+    ways = {
+        "right": (right + left) / said, "wrong": right / said,
+        "answers": float(hits.double().mean()),
+    }  # fmt: skip
     for name, value in named.items():
         value = value / 100 if value > PERCENT else value
         way = next((k for k, v in ways.items() if abs(value - v) < ROUNDING), None)
         if way and abs(value - plain) > SAME_RATE:
             yield Finding(
                 "metric-wrong", "warning",
-                f"{name} = {value:.4g} counts {left} positions with target {left_out} as {way}, "
-                f"although the loss ignores them; of the others {plain:.4g} are right.",
+                f"{name} = {value:.4g} counts {left} positions {left_out} as {way}, although the "
+                f"loss ignores them; of the others {plain:.4g} are right.",
                 {name: value, "recomputed": plain, "left_out": left, "positions": said},
-                f"kept = targets != {left_out}\nhits = (predicted == targets)[kept]",
+                "hits = (predicted == targets)[kept]  # kept: positions that the loss counts",
             )  # fmt: skip
             return
 
 
-def _left_out(session: Session) -> int:
-    """Target that the training's cross-entropy ignores.
+Counted = Callable[[list[Tensor]], Tensor]
+"""Which positions [B, T] the loss counts, of a batch's tensors."""
+
+
+def _counting(session: Session) -> tuple[str, Counted]:
+    """What the training's loss leaves out, in words, and what it counts.
 
     Raises:
-        NotChecked: There is no such loss.
+        NotChecked: It has no padding mask, and there is no cross-entropy.
     """
-    for event in session.loop.tape.of("loss"):
-        if event.graph and event.name == "cross_entropy" and event.call_again is not None:
-            return int(event.call_again.keywords.get("ignore_index", -100))
-    raise NotChecked("no cross-entropy was seen")
+    place = _mask_of_the_loss(session)
+    if place is not None:
+        return "of padding", lambda leaves: leaves[place].bool()
+    losses = [e for e in session.loop.tape.of("loss")
+              if e.graph and e.name == "cross_entropy" and e.call_again is not None]  # fmt: skip
+    if not losses:
+        raise NotChecked("no cross-entropy was seen")
+    left_out = int(losses[0].call_again.keywords.get("ignore_index", -100))
+    return f"with target {left_out}", lambda leaves: leaves[-1] != left_out
 
 
-def _counts(outputs: list[Tensor], batches: list, left_out: int) -> tuple[int, int, int]:
-    """Answers right and wrong where the loss counts them, and all positions."""
-    right = wrong = said = 0
+def _mask_of_the_loss(session: Session) -> int | None:
+    """The place in a batch of a mask [B, T] of padding behind rows, where no output has a gradient
+    and elsewhere all have one."""
+    program = program_of(session)
+    _, gradients = output_gradients(program, program.batches[0])
+    for place, mask in enumerate(tensors_in(program.batches[0])):
+        hidden = mask == 0
+        if mask.dim() != 2 or not _is_mask(mask) or not only_behind(hidden):
+            continue
+        given = gradients[0] if len(gradients) == 1 else mask
+        if given.dim() == 3 and given.shape[:2] == mask.shape:
+            silent = (given == 0).all(2)
+            return place if torch.equal(silent, hidden.cpu()) else None
+    return None
+
+
+def _is_mask(t: Tensor) -> bool:
+    return bool(((t == 0) | (t == 1)).all())
+
+
+def _answers(outputs: list[Tensor], batches: list, counted: Counted) -> tuple[Tensor, Tensor]:
+    """Which answers are right, and which of them the loss counts."""
+    hits, counts = [], []
     for output, batch in zip(outputs, batches, strict=True):
-        targets = [
-            t.to(output.device) for t in tensors_in(batch)
-            if not t.is_floating_point() and t.dim() == 2 and t.shape == output.shape[:2]
-        ]  # fmt: skip
+        leaves = [t.to(output.device) for t in tensors_in(batch)]
+        targets = [t for t in leaves if not t.is_floating_point() and t.dim() == 2
+                   and t.shape == output.shape[:2] and not _is_mask(t)]  # fmt: skip
         if output.dim() != 3 or not targets:
             raise NotChecked("outputs are not [B, T, C] with targets [B, T]")
-        counted = targets[-1] != left_out
-        hits = (output.argmax(2) == targets[-1])[counted]
-        right, wrong = right + int(hits.sum()), wrong + int((~hits).sum())
-        said += counted.numel()
-    return right, wrong, said
+        hits.append((output.argmax(2) == targets[-1]).flatten())
+        counts.append(counted([*leaves, targets[-1]]).flatten())
+    return torch.cat(hits), torch.cat(counts)
 
 
 def _as_met(session: Session, seen: Evaluation) -> list[Event]:

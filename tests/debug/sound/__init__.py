@@ -18,6 +18,8 @@ from tests.debug.sound import (  # noqa: F401
     seventh,
     seventh_loops,
     sixth,
+    twelfth,
+    twelfth_loops,
     unseen,
     unusual,
 )
