@@ -23,6 +23,7 @@ SLOW = (
     "03b.early-freeze",
     "03c.loaders",
     "03g.best-file",
+    "03g.load",
     "03g.noise",
     "03g.resume",
     "03h.pooling",
@@ -31,7 +32,7 @@ SLOW = (
     "05.setup",
     "05.whole",
 )
-"""An answer takes 0.3 to 3 s to judge. Every eighth wrong one is tried, one right one, and
+"""An answer takes 0.2 to 3 s to judge. Every sixteenth wrong one is tried, one right one, and
 none on the second device, where it takes 20 to 70 s; all in `make thorough` and in the bench."""
 ON_SECOND = sample(IDS, 4)
 """Exercises tried on the second device, which is slow, with one right and one wrong answer each:
@@ -95,7 +96,7 @@ def test_right_answers_pass_and_wrong_ones_fail_with_their_own_message(id, devic
     known = {other.name for other in exercise.wrong if other.message}
     right, wrongs = exercise.right, exercise.wrong
     if id in SLOW:
-        right, wrongs = sample(right, len(right)), sample(wrongs, 8)
+        right, wrongs = sample(right, len(right)), sample(wrongs, 16)
     for seed in SEEDS:
         for function in right:
             verdict = put_to(exercise, function, seed, device)

@@ -24,6 +24,7 @@ from autograde.lines import WIDTH
 from course.data import load
 from course.debug import climb
 from course.engine import seed_everything
+from tests.sampling import sample
 
 IDS = list(bank.asks_for_value())
 NAMES = ("ada", "Zoë Müller", "s-1234567", "李", *(f"student{i}" for i in range(30)))
@@ -126,7 +127,7 @@ def test_each_wrong_answer_of_a_number_is_named_for_every_student():
         exercise = bank.load(id)
         if not isinstance(exercise, Number):
             continue
-        for name, wrong in itertools.product(NAMES, exercise.wrong):
+        for name, wrong in itertools.product(sample(NAMES, 3), exercise.wrong):
             student(name)
             inputs = exercise.inputs_of(name)
             right = exercise.by_part(exercise.answer, inputs)

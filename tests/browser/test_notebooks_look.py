@@ -20,7 +20,7 @@ from tests.sampling import THOROUGH, sample
 from tests.worked_through import worked_through
 
 SCREENS = ROOT / "build" / "screens"
-NAMES = sample(list(source_paths()), 8)
+NAMES = sample(list(source_paths()), 16)
 WIDTHS = {"light": (480, 760, 1280), "dark": (480, 760, 1280) if THOROUGH else (1280,)}
 """Of the screens; what overflows does so in either theme."""
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
