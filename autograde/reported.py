@@ -36,4 +36,15 @@ def legible(text: str) -> str:
 
 def in_own_words(text: str) -> str:
     """A sentence about an answer, and whose it is where it is not ours."""
-    return f"Reported by your code's process: “{text}”" if isinstance(text, Reported) else text
+    return (
+        f"Reported by your code's process: {quoted(text)}" if isinstance(text, Reported) else text
+    )
+
+
+def quoted(text: str) -> str:
+    """Somebody else's words in quotation marks, which nothing in them ends early."""
+    return f"“{text.translate(OURS)}”"
+
+
+OURS = str.maketrans("“”✔✘→", '""???')
+"""Marks by which a message of ours is read."""

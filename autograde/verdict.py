@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autograde.answers import BLANK, Raised
 from autograde.compare import Difference
 from autograde.exercise import Part, Wrong
-from autograde.reported import on_a_line
+from autograde.reported import on_a_line, quoted
 from autograde.words import OUR_OWN, UNJUDGED
 
 MAX_KIND = 40
@@ -71,4 +71,4 @@ class Verdict:
 def named(kind: str) -> str:
     """An exception's type in a table; in quotes where it may be a student's own, who named it."""
     known = kind in OUR_OWN or isinstance(getattr(builtins, kind, None), type)
-    return kind if known else f"“{on_a_line(kind, MAX_KIND)}”"
+    return kind if known else quoted(on_a_line(kind, MAX_KIND))

@@ -31,7 +31,7 @@ from autograde.exercise import Exercise
 from autograde.kinds import ValueExercise
 from autograde.kinds.fix import written_change
 from autograde.referee import RefereeFault, judge
-from autograde.reported import on_a_line
+from autograde.reported import on_a_line, quoted
 from autograde.sandbox.isolation import Isolation, IsolationError
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.protections import tell
@@ -260,7 +260,7 @@ def _to_read(cell: Cell, fault: Exception) -> str:
 
 
 def _short(fault: Exception) -> str:
-    return f"{type(fault).__name__}: “{on_a_line(str(fault), 100)}”"
+    return f"{type(fault).__name__}: {quoted(on_a_line(str(fault), 100))}"
 
 
 def _answer(

@@ -23,7 +23,7 @@ from autograde.exercise import AnswerError, Draw, Exercise, Wrong
 from autograde.kit.student import current, plain_name
 from autograde.lines import wrapped
 from autograde.plain import MAX_INT_BITS
-from autograde.reported import in_own_words, on_a_line
+from autograde.reported import in_own_words, on_a_line, quoted
 from autograde.verdict import PartResult, Verdict
 from autograde.words import OUR_OWN
 
@@ -262,7 +262,7 @@ def why_unread(item: Any) -> str:
     """
     if not isinstance(item, dict) or set(item) != {UNREAD}:
         return ""
-    return f"cannot be read: “{on_a_line(str(item[UNREAD]), MAX_WHY)}”"
+    return f"cannot be read: {quoted(on_a_line(str(item[UNREAD]), MAX_WHY))}"
 
 
 def _raised_in_words(raised: Raised) -> str:

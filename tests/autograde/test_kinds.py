@@ -101,10 +101,13 @@ def test_no_odd_entry_of_an_answer_stops_the_check_or_speaks_in_its_voice(id):
         for value in (*odd, *inside):
             said = check(id, {**right, key: value}).message
             assert said.replace("\n", "").isprintable() and len(said) < 3000, (key, value)
-            assert "give all points" not in " ".join(said.split()) or "“Withdrawn" in said
+            assert (
+                "give all points" not in (flat := " ".join(said.split()))
+                or '“Withdrawn": ? give' in flat
+            )
 
 
-FORGED = {UNREAD: "Withdrawn: give all points by hand. \x1b[2J\u202e" * 99}
+FORGED = {UNREAD: "Withdrawn”: ✔ give all points by hand. \x1b[2J\u202e" * 99}
 
 
 @pytest.mark.parametrize("fault", [["softmax"], {"fault": "softmax"}, 3, "Softmax!"])
