@@ -53,15 +53,16 @@ def answer_of(
             return exercise.run(function, copy_of(case), device)
     except NotImplementedError as fault:
         return Raised("NotImplementedError", uncoloured(str(fault)))
-    except (AnswerError, NotAllowedError) as fault:
-        return Raised(type(fault).__name__, uncoloured(str(fault)))
     except Exception as fault:
+        if isinstance(fault, (AnswerError, NotAllowedError)) and _raised_by_us(fault):
+            return Raised(type(fault).__name__, uncoloured(str(fault)))
         text = shortened(" ".join(uncoloured(str(fault)).split()))
         if _in_our_own_code(fault, function):
             return Raised("AnswerError", _not_understood(exercise, type(fault).__name__, text))
         line = _line_of(fault, function)
         said = text.removesuffix(".") if line else text
-        return Raised(type(fault).__name__, said + line + advice(text))
+        own = "Own" if isinstance(fault, (AnswerError, NotAllowedError)) else ""
+        return Raised(own + type(fault).__name__, said + line + advice(text))
 
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -96,6 +97,12 @@ def _look_at_arguments(exercise: Exercise, function: Callable[..., Any]) -> None
         ) from None
     except ValueError:  # a built-in function, which has no signature to look at
         pass
+
+
+def _raised_by_us(fault: BaseException) -> bool:
+    """Whether the line that raised an exception is one of ours."""
+    *_, (frame, _) = traceback.walk_tb(fault.__traceback__)
+    return frame.f_code.co_filename.startswith(HERE)
 
 
 def _not_understood(exercise: Exercise, kind: str, text: str) -> str:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from autograde.exercise import UNFIT
+from autograde.reported import Reported
 
 TOLERANCE: dict[torch.dtype, tuple[float, float]] = {
     torch.float64: (1e-7, 1e-9),
@@ -25,7 +26,7 @@ SHORT = 60
 """Characters of a value that a message shows."""
 MOST_NAMED = 20
 """Changed things that a message names."""
-LONGEST_NAME = 200
+LONGEST_NAME = 80
 """Characters of such a name."""
 ON_GPU = 10.0
 """Factor on a GPU, whose kernels sum in other orders."""
@@ -98,6 +99,8 @@ def _only_trivial(expected: Any, got: Any) -> bool:
         return all(_only_trivial(expected[key], got[key]) for key in expected)
     if all(isinstance(one, (list, tuple)) for one in both) and len(expected) == len(got):
         return all(map(_only_trivial, expected, got))
+    if any(isinstance(one, Tensor) for one in both):
+        return _short(got) in TRIVIAL
     return expected == got or _short(got) in TRIVIAL
 
 
@@ -108,11 +111,13 @@ CHANGED = "disturbed"
 def _not_an_answer(field: str, got: Any) -> str:
     """Why a field is not an answer at all; empty where it can be compared."""
     if isinstance(got, Mapping) and UNFIT in got:
-        return str(got[UNFIT])
+        said = got[UNFIT]
+        return said if isinstance(said, str) else str(said)
     if field == CHANGED and isinstance(got, (list, tuple)) and got:
         named = ", ".join(str(one)[:LONGEST_NAME] for one in got[:MOST_NAMED])
         more = f" and {len(got) - MOST_NAMED} more" if len(got) > MOST_NAMED else ""
-        return f"Your function changed {named}{more}, which should stay as it was."
+        said = f"Your function changed {named}{more}, which should stay as it was."
+        return Reported(said) if isinstance(got[0], Reported) else said
     return ""
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import builtins
 from dataclasses import dataclass
 
 from autograde.answers import BLANK, Raised
 from autograde.compare import Difference
 from autograde.exercise import Part, Wrong
+from autograde.reported import on_a_line, quoted
+from autograde.words import OUR_OWN, UNJUDGED
+
+MAX_KIND = 40
+"""Letters of an exception's name in a table."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +57,18 @@ class Verdict:
 
     @property
     def status(self) -> str:
-        """`right`, `blank`, `raised`, a misconception's name, or `wrong`."""
+        """`right`, `blank`, `raised ...`, `not judged`, a misconception's name, or `wrong`."""
         raised = [part.raised for part in self.parts if part.raised]
         if self.passed:
             return "right"
         if raised and all(item == BLANK for item in raised):
             return "blank"
-        return self.misconception or (f"raised {raised[0].kind}" if raised else "wrong")
+        if raised and raised[0].kind == UNJUDGED:
+            return "not judged"
+        return self.misconception or (f"raised {named(raised[0].kind)}" if raised else "wrong")
+
+
+def named(kind: str) -> str:
+    """An exception's type in a table; in quotes where it may be a student's own, who named it."""
+    known = kind in OUR_OWN or isinstance(getattr(builtins, kind, None), type)
+    return kind if known else quoted(on_a_line(kind, MAX_KIND))

@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from autograde.lines import WIDTH, wrapped
+from autograde.reported import Reported, in_own_words, legible
 
 if TYPE_CHECKING:
     from autograde.compare import Difference
@@ -30,7 +31,7 @@ def message(
     said = list(lines(verdict) if lines else _lines(verdict, exercise))
     unnamed = not (verdict.passed or verdict.misconceptions or verdict.status == "blank")
     listed = changes() if unnamed else ()
-    return "\n".join(said + (_changed(listed) if listed else []))
+    return "\n".join(map(legible, said + (_changed(listed) if listed else [])))
 
 
 MOST_CHANGES = 8
@@ -79,18 +80,19 @@ def _lines(verdict: Verdict, exercise: Exercise) -> Iterator[str]:
 
 def _reason(result: PartResult, exercise: Exercise, *, clues: bool = True) -> str:
     if result.raised:
-        if result.raised.kind in OUR_OWN:
-            return result.raised.text
-        if result.raised.kind == "NotImplementedError" and not result.raised.text:
+        kind, text = result.raised.kind, result.raised.text
+        if kind in OUR_OWN and not (kind == "NameError" and isinstance(text, Reported)):
+            return in_own_words(text)
+        if kind == "NotImplementedError" and not text:
             return "Nothing has been changed or filled in here yet."
-        return f"Your function raised {result.raised.kind}: {result.raised.text}"
+        return f"Your function raised {kind}: {text}"
     return difference_in_words(result.difference, exercise, clues) if result.difference else ""
 
 
 def difference_in_words(difference: Difference, exercise: Exercise, clues: bool = True) -> str:
     """What was expected and what came, in one sentence, and a clue if one is wanted."""
     if difference.reason:
-        return difference.reason
+        return in_own_words(difference.reason)
     from autograde.clues import clue  # torch: only where something differs
 
     what = exercise.says.get(difference.field, difference.field)
@@ -127,7 +129,12 @@ def wrong_in_words(exercise: Exercise, part: Part, case: Any, got: Any) -> list[
     return wrapped(difference_in_words(found, exercise), first="  ✘ ") if found else []
 
 
-OUR_OWN = ("AnswerError", "NotAllowedError", "NameError", "Timeout", "ProcessEnded", "NotAsked")
+UNJUDGED = "NotJudged"
+"""Kind of what stands for an answer on which the grader itself failed."""
+OUR_OWN = (
+    *("AnswerError", "NotAllowedError", "NameError", "Timeout", "ProcessEnded", "NotAsked"),
+    UNJUDGED,
+)
 """What is raised about an answer rather than by it; the text speaks for itself."""
 
 

@@ -14,7 +14,9 @@ others cost next to nothing or all: `sorted` ends at 0.97 with Adam at 3e-3, 0.1
 
 def known_fault(facts):
     """One of the four."""
-    return "" if facts["fault"] in RUNGS else f"Answer with one of {', '.join(RUNGS)}."
+    if facts["fault"] in list(RUNGS):  # a list, say, has no hash
+        return ""
+    return f"Answer with one of {', '.join(RUNGS)}: one word, in quotes."
 
 
 def its_rung(facts):
@@ -22,7 +24,7 @@ def its_rung(facts):
     fault, rung = facts["fault"], facts["rung"]
     if isinstance(rung, bool) or rung not in range(1, 8):
         return "The ladder has the rungs 1 to 7: give one of these numbers."
-    if fault not in RUNGS:
+    if known_fault(facts):
         return f"The rung depends on the fault: give one of {', '.join(RUNGS)} first."
     if rung == RUNGS[fault]:
         return ""

@@ -1,6 +1,6 @@
 """05.ablation: one change of the project, measured over seeds and put into a paragraph."""
 
-from autograde.bank.study import LEAST, ROUNDED, follows, from_the_differences, numbers
+from autograde.bank.study import HUGE, LEAST, ROUNDED, follows, from_the_differences, numbers
 from autograde.kinds import Fact, Reason, Write
 
 FEWEST_IMAGES = 50
@@ -46,7 +46,7 @@ def one_change(facts):
 def enough(facts):
     """The number of validation images."""
     found = facts["images"]
-    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+    if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found < HUGE:
         return "Give a whole number: how many images validation has."
     if found < FEWEST_IMAGES:
         return f"With {found} images, one image is {100 / found:.1f} points: validate on more."

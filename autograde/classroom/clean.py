@@ -79,6 +79,7 @@ CONTROL = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x
 OSC = re.compile(r"\x1b[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?|\x9d[^\x07\x1b\x9c]*\x9c?")
 BASE64 = re.compile(r"[A-Za-z0-9+/\s]*={0,2}\s*\Z")
 CELL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+MIME = re.compile(r"[a-z]{1,20}/[a-z0-9.+-]{1,60}\Z", re.IGNORECASE | re.ASCII)
 GRADE_ID = re.compile(r"[\w.-]{1,128}\Z", re.ASCII)
 MARKS = ("grade", "solution", "locked", "task", "remove", "points", "schema_version", "grade_id")
 MARKS += ("cell_type", "checksum")
@@ -151,7 +152,8 @@ class Removed:
     def say(self, cell: Cell) -> Say:
         """A place to say what was taken out of a cell."""
         number = next(n for n, other in enumerate(self.cells, start=1) if other is cell)
-        name = grade_id(cell) or f"cell {number}"
+        id = grade_id(cell) or ""
+        name = id if GRADE_ID.match(id) else f"cell {number}"
         return lambda what: self.found.setdefault(f"{name}: {what}")
 
     def words(self) -> list[str]:
@@ -196,7 +198,7 @@ def _fetched(text: str, at: int) -> str:
 
 def _odd_link(text: str, at: int) -> str:
     scheme = WITH_SCHEME.match(text, at + 2)
-    return f"a link to {' '.join(scheme[1].split())[:20].lower()}:" if scheme else ""
+    return f"a link to {''.join(scheme[1].split())[:20].lower()}:" if scheme else ""
 
 
 def _reference(found: re.Match[str]) -> str:
@@ -257,23 +259,32 @@ def clean_output(output: dict[str, Any], say: Say = lambda _what: None) -> dict[
 def clean_data(data: dict[str, Any], say: Say = lambda _what: None) -> dict[str, Any]:
     """An output's forms, by MIME type: text, clean HTML, pictures; a drawing becomes a picture."""
     kept: dict[str, Any] = {}
-    for kind, value in data.items():
-        value = "".join(map(str, value)) if isinstance(value, list) else value
+    forms = {k: "".join(map(str, v)) if isinstance(v, list) else v for k, v in data.items()}
+    has_picture = any(is_base64(value) for kind, value in forms.items() if kind in PICTURES)
+    for kind, value in forms.items():
         if kind in PICTURES and is_base64(value):
             kept[kind] = value
+        elif has_picture and _is_drawn_too(kind, value):
+            if kind == "text/html" and _is_active(value):
+                say("HTML")
         elif kind in PLAIN_TYPES and isinstance(value, str):
             kept[kind] = CLEANERS[kind](value, say)
         elif kind == "image/svg+xml" and isinstance(value, str):
             continue
         else:
-            say(f"an output of type {_plain(str(kind))[:60]}")
-    drawing = data.get("image/svg+xml")
-    if isinstance(drawing, list):
-        drawing = "".join(map(str, drawing))
+            say(f"an output of type {kind}" if MIME.match(kind) else "an output of an odd type")
+    drawing = forms.get("image/svg+xml")
     if isinstance(drawing, str) and not kept.keys() & PICTURES and len(drawing) <= MAX_HTML:
         coded = base64.b64encode(drawing.encode("utf-8", "replace")).decode()
         kept["text/html"] = f'<img alt="a drawing" src="data:image/svg+xml;base64,{coded}">'
     return kept or {"text/plain": "(nothing here can be shown)"}
+
+
+def _is_drawn_too(kind: str, value: Any) -> bool:
+    """Whether a form shows what the picture beside it shows: a live widget, or a figure as SVG."""
+    if kind == "text/html":
+        return isinstance(value, str) and value.lstrip()[:4].lower() == "<svg"
+    return kind == "application/vnd.jupyter.widget-view+json"
 
 
 def clean_html(text: str, say: Say = lambda _what: None) -> str:
@@ -286,18 +297,39 @@ def clean_html(text: str, say: Say = lambda _what: None) -> str:
     except ValueError:
         say("an HTML output that is nested too deeply")
         return "<p>(HTML that is nested too deeply is not shown)</p>"
-    if ACTIVE.search(text):
+    if _is_active(text):
         say("HTML")
     return _tame_tex(cleaned, say)
 
 
-ACTIVE = re.compile(
-    r"<\s*/?\s*(?:script|iframe|object|embed|form|base|meta|link|style|svg|math|template|input|button"
-    r"|video|audio|frame|applet|portal|marquee|noscript|xmp|plaintext|textarea|title|select)\b"
-    r"|\bon[a-z]+\s*=|javascript:|vbscript:|data:(?!image/(?:png|jpe?g|gif|webp|svg))|url\s*\(",
+QUOTED = r"=\s*+(?:\"[^\"]*+(?:\"|\Z)|'[^']*+(?:'|\Z))"
+ANY_TAG = re.compile(rf"<(?=[a-z/!?])(?:[^=>]++|{QUOTED}|=)*+", re.IGNORECASE)
+"""A tag with its attributes; one that is never closed goes on to the end."""
+ACTIVE_TAG = re.compile(
+    r"</?(?:script|iframe|object|embed|form|base|meta|link|style|template|input|button"
+    r"|video|audio|frame|applet|portal|marquee|noscript|xmp|plaintext|textarea|title|select)\b",
     re.IGNORECASE,
 )
-"""What is named when it was taken out; that tables lose a class is not."""
+ACTIVE_URL = re.compile(
+    r"(?:href|src|srcset|action|data|poster|background|cite|ping|to)\s*+=\s*+[\"']?\s*+"
+    r"(?:javascript:|vbscript:|data:(?!image/(?:png|jpe?g|gif|webp|svg)))"
+    r"|\burl\s*+\(\s*+[\"']?(?!#)",
+    re.IGNORECASE,
+)
+HANDLER = re.compile(r"[\s\"'/]on[a-z]++\s*+=", re.IGNORECASE)
+
+
+def _is_active(text: str) -> bool:
+    """Whether something is named that was taken out; that tables lose a class is not.
+
+    Only tags count: between them a page shows words, whatever they are.
+    """
+    return any(
+        ACTIVE_TAG.search(tag)
+        or ACTIVE_URL.search(tag)
+        or HANDLER.search(re.sub(QUOTED, "= ", tag))
+        for tag in ANY_TAG.findall(text)
+    )
 
 
 def _plain(text: Any) -> str:

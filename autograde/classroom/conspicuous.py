@@ -23,6 +23,7 @@ from autograde.classroom.similarity import (
     parsed,
     without_magics,
 )
+from autograde.words import UNJUDGED
 
 INSIDES = frozenset(
     {
@@ -52,7 +53,7 @@ EVERYDAY = {
 }
 """What honest notebooks use of such a module. One that is imported and left alone shows nothing."""
 BORROWED = frozenset(
-    {"Timeout", "ProcessEnded", "NotAsked", "NotRun", "NotAllowedError", "AnswerError"}
+    {"Timeout", "ProcessEnded", "NotAsked", "NotRun", "NotAllowedError", "AnswerError", UNJUDGED}
 )
 """What the grader calls things: an exception of this name would be read as its word."""
 MOSTLY = 0.6
@@ -96,7 +97,8 @@ def words_for(cells: Cells, exercises: Iterable[str]) -> list[str]:
     ]
     if names := insides(cells):
         words.append(
-            f"its code reaches into the interpreter or the system, through {', '.join(names)}"
+            "its code names parts of the interpreter or the system that an answer rarely needs: "
+            + ", ".join(names)
         )
     return words
 
@@ -122,7 +124,7 @@ def _named(tree: ast.Module) -> Iterator[str]:
         elif (isinstance(node, ast.Constant) and node.value in BORROWED) or (
             isinstance(node, ast.Constant) and node not in asked and node.value in IN_QUOTES
         ):
-            yield node.value
+            yield f'the text "{node.value}"'
         elif isinstance(node, ast.Import):
             yield from filter(_is_inside, (alias.name for alias in node.names))
         elif isinstance(node, ast.ImportFrom) and node.module:

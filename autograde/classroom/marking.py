@@ -18,6 +18,7 @@ import nbformat
 import torch
 
 from autograde import bank, devices
+from autograde.answers import Raised
 from autograde.classroom.assignment import exercises_version
 from autograde.classroom.cells import Cell, grade_id, is_check, restore
 from autograde.classroom.clean import Removed, clean_output, given_sources
@@ -25,17 +26,18 @@ from autograde.classroom.needed import unneeded
 from autograde.classroom.not_run import handed_in, misses_something
 from autograde.classroom.notebook_text import read_notebook
 from autograde.classroom.submissions import SubmissionFault
-from autograde.classroom.verdicts import own_fault
+from autograde.classroom.verdicts import NOT_JUDGED, own_fault
 from autograde.exercise import Exercise
 from autograde.kinds import ValueExercise
 from autograde.kinds.fix import written_change
-from autograde.referee import judge
-from autograde.sandbox.isolation import Isolation
+from autograde.referee import RefereeFault, judge
+from autograde.reported import on_a_line, quoted
+from autograde.sandbox.isolation import Isolation, IsolationError
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.protections import tell
 from autograde.sandbox.session import StudentSession
-from autograde.verdict import Verdict
-from autograde.words import as_html, message
+from autograde.verdict import PartResult, Verdict
+from autograde.words import UNJUDGED, as_html, message
 from course.engine import choose_device
 
 
@@ -85,7 +87,7 @@ def _mark(job: dict[str, Any]) -> dict[str, Any]:
         run = _Run(job, cells, set())
         run.through()
     devices.must_compute(run.device)
-    return {"graded": True, "notes": notes, **run.result()}
+    return {"graded": True, **run.result(), "notes": [*notes, *run.notes]}
 
 
 class _Run:
@@ -106,6 +108,7 @@ class _Run:
         self.records: list[dict[str, Any]] = []
         self.verdicts: list[Verdict] = []
         self.answered: Answered = {}
+        self.notes: list[str] = []
 
     def through(self) -> None:
         """Run the cells in a process of the student's, and ask the checks."""
@@ -126,18 +129,30 @@ class _Run:
     def _looked_at(self, session: StudentSession, cell: Cell, *, run: bool) -> dict[str, Any]:
         """A code cell's outputs: of a check its verdict, else what it shows."""
         if is_check(cell):
-            call = self.job["assignment"]["calls"][grade_id(cell)]
-            sources = [one["source"] for one in self.shown]
-            student = self.job.get("student", "")
-            verdict = _referee(session, call, self.seed, student, sources, self.answered)
+            verdict, text = self._judged(session, cell)
             self.verdicts.append(verdict)
-            self.records.append(_record(cell, verdict))
-            return {"outputs": [_shown(verdict)], "check": True}
+            self.records.append(_record(cell, verdict, text))
+            return {"outputs": [_shown(verdict, text)], "check": True}
         said = self.removed.say(cell)
         if not run:
             return {"outputs": handed_in(cell, said), "not_run": True}
         self.answered.clear()
         return {"outputs": [clean_output(output, said) for output in session.run(cell["source"])]}
+
+    def _judged(self, session: StudentSession, cell: Cell) -> tuple[Verdict, str]:
+        """The verdict of a check and its message; an answer on which we fail costs itself alone."""
+        call = self.job["assignment"]["calls"][grade_id(cell)]
+        sources = [one["source"] for one in self.shown]
+        exercise, student = bank.load(call["exercise_id"]), self.job.get("student", "")
+        try:
+            verdict = _referee(session, call, self.seed, student, sources, self.answered)
+            return verdict, message(verdict, exercise)
+        except Exception as fault:
+            if not is_of_the_answer(fault):
+                raise
+            self.notes.append(f"{self.job['path']}: {_to_read(cell, fault)}")
+            verdict = _not_judged(exercise, call, self.seed, fault)
+            return verdict, message(verdict, exercise)
 
     def result(self) -> dict[str, Any]:
         """What `mark` returns of it."""
@@ -207,6 +222,47 @@ def _referee(
     return judge(exercise, ask, seed=seed, parts=call["parts"], device=device)
 
 
+OF_THE_MACHINE = (
+    *(RefereeFault, IsolationError, OSError, MemoryError),
+    *(torch.AcceleratorError, torch.OutOfMemoryError),
+)
+
+
+def is_of_the_answer(fault: Exception) -> bool:
+    """Whether an exception of the referee's may come of what was answered: not where reference,
+    sandbox, machine or device failed, which gives no grade at all."""
+    if isinstance(fault, OF_THE_MACHINE):
+        return False
+    of_torch = str(fault) if isinstance(fault, RuntimeError) else ""
+    return not (devices.is_lost(of_torch) or "allocate memory" in of_torch)
+
+
+def _not_judged(exercise: Exercise, call: dict[str, str], seed: int, fault: Exception) -> Verdict:
+    """No points for a check on whose answer the grader itself failed, and why."""
+    asked = call.get("parts", "shown")
+    parts = [p for p in exercise.parts if asked == "all" or p.hidden == (asked == "hidden")]
+    says = f"The grader itself failed on this answer ({_short(fault)}), so it has no points until "
+    raised = Raised(UNJUDGED, says + "a person has read it. This says nothing about the answer.")
+    return Verdict(
+        exercise_id=exercise.id,
+        seed=seed,
+        points=0,
+        max_points=sum(part.points for part in parts),
+        parts=[PartResult(part, False, raised=raised) for part in parts],
+    )
+
+
+def _to_read(cell: Cell, fault: Exception) -> str:
+    return (
+        f"{NOT_JUDGED}the answer to '{grade_id(cell)}' ({_short(fault)}). It has 0 points: read it "
+        "and give its points by hand. Please report the error, too."
+    )
+
+
+def _short(fault: Exception) -> str:
+    return f"{type(fault).__name__}: {quoted(on_a_line(str(fault), 100))}"
+
+
 def _answer(
     session: StudentSession,
     exercise: Exercise,
@@ -220,14 +276,13 @@ def _answer(
     return answer
 
 
-def _shown(verdict: Verdict) -> dict[str, Any]:
+def _shown(verdict: Verdict, text: str) -> dict[str, Any]:
     """A check's result as `check` shows it: points for nbgrader, a message for people."""
-    text = message(verdict, bank.load(verdict.exercise_id))
     data = {"text/plain": f"{verdict.points:g}", "text/html": as_html(text, verdict.passed)}
     return {**nbformat.v4.new_output("execute_result", data=data, execution_count=None)}
 
 
-def _record(cell: Cell, verdict: Verdict) -> dict[str, Any]:
+def _record(cell: Cell, verdict: Verdict, text: str) -> dict[str, Any]:
     return {
         "grade_id": grade_id(cell),
         "exercise": verdict.exercise_id,
@@ -235,6 +290,6 @@ def _record(cell: Cell, verdict: Verdict) -> dict[str, Any]:
         "max_points": verdict.max_points,
         "status": verdict.status,
         "misconception": verdict.misconception,
-        "message": message(verdict, bank.load(verdict.exercise_id)),
+        "message": text,
         "parts": {result.part.key: result.passed for result in verdict.parts},
     }

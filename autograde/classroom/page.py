@@ -39,6 +39,8 @@ from autograde.classroom.similarity import (
 )
 from autograde.classroom.statistics import ExerciseStatistics, median, statistics_of
 from autograde.classroom.student_code import READ_BYTES, READ_S, read_code, side_by_side
+from autograde.classroom.verdicts import NOT_JUDGED
+from autograde.reported import legible
 from autograde.sandbox.bounds import TooMuchError, at_most
 
 MAX_PAIRS = 20
@@ -53,8 +55,9 @@ WHAT_IT_MEANS = {
     "edited checks": "a locked cell is missing, or differs from the released one by more than "
     "trailing blanks. The released one was graded, so this changes no points.",
     "odd": "the notebook differs in some other way; the line says what was graded.",
-    "to read": "the code resembles the course's own, or uses a part of Python that an answer "
-    "rarely needs. There are honest reasons for both; read the cell first.",
+    "to read": "the grader failed on an answer; or the code resembles the course's own, or names a "
+    "part of Python that an answer rarely needs. There are honest reasons for the last two; read "
+    "the cell first.",
     "cleaned": "what a browser would run or fetch was removed from what is shown; as-handed-in.txt "
     "in autograded/ holds everything. Most of it comes from tools that students use.",
     "near-identical": "two students wrote almost the same. It is unknown who wrote first, and "
@@ -158,7 +161,11 @@ def render(template: str, **about: Any) -> str:
 
     here = Path(__file__)
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda shown: legible(shown) if type(shown) is str else shown,
     )
     return environment.from_string(here.with_name(template).read_text("utf-8")).render(
         policy=POLICY,
@@ -293,7 +300,8 @@ def _concerns_about(
         yield "timed out", f"no answer in time: {', '.join(slow)}"
     for note in verdict.get("notes", []):
         edited = "was edited" in note or "was deleted" in note
-        yield "edited checks" if edited else "odd", note
+        unjudged = f": {NOT_JUDGED}" in note
+        yield "edited checks" if edited else "to read" if unjudged else "odd", note
     if removed := verdict.get("cleaned"):
         yield "cleaned", few(removed, most=8)
     if row.off_roster:

@@ -12,6 +12,7 @@ from typing import Any
 
 from autograde.classroom.export import Mark, Marks, read_marks
 from autograde.classroom.reasons import read_verdicts
+from autograde.reported import legible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +136,7 @@ def _plain(text: str) -> str:
     """A student's words without what a terminal, or rich, would take as a command."""
     from rich.markup import escape
 
-    return escape("".join(letter if letter.isprintable() else "?" for letter in text))
+    return escape(legible(text))
 
 
 def _seen(row: Row) -> str:

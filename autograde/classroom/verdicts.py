@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from autograde.reported import on_a_line
+
+NOT_JUDGED = "the grader itself failed on "
+"""How a note begins that says so of one check."""
+
 
 def verdict_path(folder: Path, assignment: str, student: str) -> Path:
     """Path of the file with the reasons behind a student's points."""
@@ -13,7 +18,7 @@ def verdict_path(folder: Path, assignment: str, student: str) -> Path:
 def own_fault(path: str, fault: BaseException | str) -> str:
     """The message if the grader itself failed."""
     words = fault if isinstance(fault, str) else f"{type(fault).__name__}: {fault}"
-    words = " ".join(words.split())[:300]
+    words = on_a_line(" ".join(words.split()), 300)
     return (
         f"{path}: not graded because of an error in the grader itself ({words}). Run autograde "
         "grade again."

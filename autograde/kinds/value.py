@@ -22,12 +22,17 @@ from autograde.answers import BLANK, Raised
 from autograde.exercise import AnswerError, Draw, Exercise, Wrong
 from autograde.kit.student import current, plain_name
 from autograde.lines import wrapped
+from autograde.plain import MAX_INT_BITS
+from autograde.reported import in_own_words, on_a_line, quoted
 from autograde.verdict import PartResult, Verdict
+from autograde.words import OUR_OWN
 
 if TYPE_CHECKING:
     from autograde.kit.question import Question
 
 MAX_ITEMS = 200
+MAX_WHY = 200
+"""Characters of why an entry cannot be read."""
 MAX_TEXT = 5000
 DEPTH = 4
 """How deep lists and dictionaries of an answer may be nested."""
@@ -136,7 +141,7 @@ class ValueExercise(Exercise):
         """
         for key, item in value.items() if isinstance(value, dict) else ():
             if said := why_unread(item):
-                raise AnswerError(f"'{brief(key)}': {said}")
+                raise AnswerError(f"'{brief(key)}' {said}")
         return value
 
     def judge_value(self, value: Any, student: str, *, typed: str | None = None) -> Verdict:
@@ -153,7 +158,7 @@ class ValueExercise(Exercise):
         else:
             try:
                 if isinstance(value, Raised):
-                    raise AnswerError(value.text)
+                    raise AnswerError(_raised_in_words(value))
                 if self.needs_name and not plain_name(student):
                     raise AnswerError(NO_NAME)
                 results = self._judged(self.readable(value), student, typed)
@@ -186,8 +191,8 @@ class ValueExercise(Exercise):
         if not all(result.passed for result in others):
             return results
         says = (
-            f"Right for the numbers of '{typed}', the name typed at the top, but this was handed "
-            f"in by '{student}', whose numbers are different."
+            f"Right for the numbers of '{brief(typed)}', the name typed at the top, but this was "
+            f"handed in by '{student}', whose numbers are different."
         )
         return [
             result if result.passed else Said(result.part, False, reason=says) for result in results
@@ -251,8 +256,20 @@ def is_blank(value: Any) -> bool:
 
 
 def why_unread(item: Any) -> str:
-    """Why an entry of an answer is no plain value; empty if it is one."""
-    return str(item[UNREAD]) if isinstance(item, dict) and set(item) == {UNREAD} else ""
+    """Why an entry of an answer is no plain value; empty if it is one.
+
+    A student could write such an entry, so what it holds is shown as a quotation.
+    """
+    if not isinstance(item, dict) or set(item) != {UNREAD}:
+        return ""
+    return f"cannot be read: {quoted(on_a_line(str(item[UNREAD]), MAX_WHY))}"
+
+
+def _raised_in_words(raised: Raised) -> str:
+    """What was raised while a value was read."""
+    if raised.kind in OUR_OWN:
+        return in_own_words(raised.text)
+    return f"Reading the answer raised {raised.kind}: {raised.text}"
 
 
 def _entry(item: Any, depth: int) -> Any:
@@ -283,6 +300,8 @@ def plain_value(value: Any, depth: int = DEPTH) -> Any:
     """
     if value is None or value is ...:
         return None
+    if type(value) is int and value.bit_length() > MAX_INT_BITS:
+        return _as_float(value)
     if type(value) in (bool, int, float):
         return value
     if isinstance(value, str):
@@ -319,6 +338,14 @@ def plain_value(value: Any, depth: int = DEPTH) -> Any:
     raise AnswerError(
         f"{article} {kind} cannot be the answer{hint}. It should be a number or a string."
     )
+
+
+def _as_float(value: int) -> float:
+    """The nearest float to a whole number that no process can send."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def called(value: Any) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 from autograde.exercise import AnswerError, Part
 from autograde.kinds.value import UNSET, Reason, Said, ValueExercise, brief, is_blank, why_unread
 from autograde.kit.question import Question
+from autograde.reported import on_a_line
 from autograde.verdict import PartResult, Verdict
 
 
@@ -94,9 +95,9 @@ class Write(ValueExercise):
             if is_blank(answer[fact.key]):
                 said = UNSET
             elif unread := why_unread(answer[fact.key]):
-                said = f"'{fact.key}': {unread}"
+                said = f"'{fact.key}' {unread}"
             else:
-                said = fact.wrong(read)
+                said = on_a_line(fact.wrong(read))
             results.append(Said(part, not said, reason=said))
         return results
 

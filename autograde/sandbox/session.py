@@ -21,9 +21,11 @@ from typing import Any
 
 from autograde import plain
 from autograde.answers import Raised
+from autograde.compare import CHANGED
 from autograde.devices import is_lost
-from autograde.exercise import Answer, AnswerError, Case
+from autograde.exercise import UNFIT, Answer, AnswerError, Case
 from autograde.kinds.value import plain_value
+from autograde.reported import on_a_line, reported
 from autograde.sandbox import control_group, owner, parent
 from autograde.sandbox.channel import Channel, TooLongError
 from autograde.sandbox.isolation import TOO_MUCH_MEMORY, Isolation, IsolationError
@@ -32,7 +34,8 @@ from autograde.sandbox.outputs import MAX_VALUES, plain_outputs, values_in
 from autograde.sandbox.owner import private_folder
 from autograde.sandbox.spent import STRETCH, Spent
 from autograde.sandbox.still import standing_still
-from autograde.sandbox.student import serve
+from autograde.sandbox.student import not_defined, serve
+from autograde.words import UNJUDGED
 
 GRACE_S = 2.0
 """How long an interrupted process may take to answer before it is killed."""
@@ -42,6 +45,8 @@ LOOK_S = 0.5
 """How often to look after the keeper while waiting."""
 MAX_REPLY = 16 * 2**20
 MAX_FILES = 2000
+MAX_WHY = 200
+"""Characters of why an answer cannot be read."""
 
 
 class StudentSession:
@@ -138,7 +143,8 @@ class StudentSession:
         answer = _read_answer(reply.get("answer"))
         if self.device != "cpu" and isinstance(answer, Raised) and is_lost(answer.text):
             self.has_lost_device = True
-        return answer
+        undefined = Raised("NameError", not_defined(function))
+        return undefined if answer == undefined else answer
 
     def value_of(self, name: str) -> tuple[Any, str]:
         """A variable of the student's as plain data, and the name typed in the notebook.
@@ -159,7 +165,7 @@ class StudentSession:
         try:
             return plain_value(answer.get("value")), typed if isinstance(typed, str) else ""
         except AnswerError as fault:
-            return Raised("AnswerError", str(fault)), ""
+            return Raised("AnswerError", reported(fault)), ""
 
     def close(self) -> None:
         """End the process and all that it has started, and remove its folder."""
@@ -330,7 +336,7 @@ def _why_left(code: int | None, limits: Limits) -> str:
     return f"the process left by itself (exit code {code})."
 
 
-OURS = ("Timeout", "ProcessEnded", "NotAsked", "NotRun")
+OURS = ("Timeout", "ProcessEnded", "NotAsked", "NotRun", UNJUDGED)
 """What we say of a process ourselves: an exception of a student's may not borrow these names."""
 
 
@@ -355,18 +361,23 @@ def _read_answer(answer: Any) -> Answer | Raised:
             kind = str(answer["raised"])
             kind = kind if kind.isidentifier() and len(kind) <= 60 else "AnOddlyNamedException"
             kind = f"Own{kind}" if kind in OURS else kind
-            return Raised(kind, _on_a_line(str(answer["text"])[:2000]))
+            return Raised(kind, reported(answer["text"]))
         value = plain.from_bytes(base64.b64decode(answer["value"]))
         if not isinstance(value, dict):
             raise plain.PlainDataError("an answer has fields")
-        return value
+        return {field: _told(field, item) for field, item in value.items()}
     except (plain.PlainDataError, TypeError, KeyError, ValueError, RecursionError) as fault:
-        return Raised("AnswerError", f"What came back cannot be read as an answer: {fault}")
+        why = on_a_line(str(fault), MAX_WHY)
+        return Raised("AnswerError", f"What came back cannot be read as an answer: {why}")
 
 
-def _on_a_line(text: str) -> str:
-    """A text without what moves, turns or colours what stands around it."""
-    return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
+def _told(field: str, item: Any) -> Any:
+    """A field; what it tells about itself in words is marked as the process's own."""
+    if isinstance(item, dict) and UNFIT in item:
+        return {UNFIT: reported(item[UNFIT])}
+    if field == CHANGED and isinstance(item, list):
+        return list(map(reported, item))
+    return item
 
 
 def _error(name: str, text: str) -> dict[str, Any]:

@@ -86,10 +86,14 @@ def serve(
         except SystemExit as leaving:
             reply["answer"] = {"raised": "SystemExit", "text": str(leaving)}
         except BaseException as fault:  # no Exception, or one whose text raises another
-            kind, text = type(fault).__name__, "an exception that cannot be shown"
-            reply["answer"] = _raised(kind, text)
+            reply["answer"] = about = _raised(type(fault).__name__, _text_of(fault))
             reply["outputs"] = [
-                {"output_type": "error", "ename": _cut(kind, 200), "evalue": text, "traceback": []}
+                {
+                    "output_type": "error",
+                    "ename": about["raised"],
+                    "evalue": about["text"],
+                    "traceback": [],
+                }
             ]
         pipe.send_bytes(json.dumps(reply).encode())
 
@@ -278,8 +282,7 @@ class Shell:
         exercise = bank.load(request["exercise"])
         function = self.shell.user_ns.get(request["function"])
         if not callable(function):
-            why = "is not defined above: its cell is missing, below, or raised."
-            return _raised("NameError", f"{request['function']} {why}")
+            return _raised("NameError", not_defined(request["function"]))
         case = plain.from_bytes(base64.b64decode(request["case"]))
         try:
             with stubs.while_graded(exercise), written_by_hand(exercise), quiet():
@@ -289,6 +292,18 @@ class Shell:
             return {"value": base64.b64encode(plain.to_bytes(answer)).decode()}
         except plain.PlainDataError as fault:
             return _raised("AnswerError", f"What was returned cannot be an answer: {fault}")
+
+
+def not_defined(function: str) -> str:
+    """What is said where a function has no value that could be called."""
+    return f"{function} is not defined above: its cell is missing, below, or raised."
+
+
+def _text_of(fault: BaseException) -> str:
+    try:
+        return str(fault)
+    except BaseException:
+        return "(it has no text: str() of it raises as well)"
 
 
 def _raised(kind: str, text: str) -> dict[str, str]:

@@ -1,8 +1,10 @@
 """The further attacks, as the others: no point, no harm, a reason, and the next one unaffected."""
 
+import math
 import time
 
 import pytest
+import torch
 
 from autograde.compare import first_difference
 from autograde.words import message
@@ -28,6 +30,13 @@ def test_a_further_attack_earns_nothing_harms_nothing_and_is_told_why(name, worl
     assert verdict.points == 0, reason
     assert attack.says in reason and len(reason) > 60, reason
     assert graded([HONEST])[0].points == 4  # the next submission
+
+
+@pytest.mark.parametrize("got", [0, None, math.nan, math.inf, "", [], {}, torch.zeros(0)])
+def test_what_is_no_tensor_differs_from_one_and_stops_nothing(got):
+    difference = first_difference({"y": torch.ones(2)}, {"y": got})
+    assert difference.expected in ("a tensor [2]", "shape [2]")
+    assert first_difference({"y": 1.0}, {"y": torch.ones(2)}).got == "a tensor [2]"
 
 
 @pytest.mark.parametrize("got", [5, True, "text", [1], None, float("nan")])

@@ -120,7 +120,7 @@ def test_the_reference_itself_is_refused_as_an_answer(id):
 
     result = check(id, answer, seed=0)
     assert result.points == 0
-    assert "asks you to write" in result.message
+    assert "asks you to write" in result.message and "Own" not in result.message
 
 
 NONSENSE = (None, "3", [], {}, torch.zeros(0), float("nan"), object())

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
+from matplotlib.figure import Figure
 from nbconvert.filters.markdown_mistune import markdown2html_mistune
 
-from autograde import class_dir
+from autograde import bank, class_dir
+from autograde.answers import BLANK
 from autograde.classroom.clean import (
     Removed,
+    _is_active,
+    clean_data,
+    clean_html,
     clean_markdown,
     clean_notebook,
     clean_output,
@@ -20,6 +26,10 @@ from autograde.classroom.clean import (
     is_inert,
 )
 from autograde.classroom.safe_html import LINK, PICTURE
+from autograde.kinds import ValueExercise
+from autograde.verdict import PartResult, Verdict
+from autograde.words import as_html, message
+from course.plots.theme import themed_svg
 from tests.attacks import vectors
 
 HONEST = (
@@ -95,6 +105,65 @@ def test_a_table_and_a_plot_stay():
     assert clean_output(output) == {**output}
 
 
+@pytest.mark.parametrize("id", bank.catalogue())
+def test_no_question_and_no_check_of_ours_is_called_cleaned(id):
+    exercise, said = bank.load(id), []
+    if isinstance(exercise, ValueExercise):
+        results = [
+            exercise.judge_value(value, "ada") for value in (exercise.right_value("ada"), None)
+        ]
+        clean_html(exercise.shown_to("ada")._repr_html_(), said.append)
+    else:
+        parts = [PartResult(part, False, raised=BLANK) for part in exercise.parts]
+        results = [Verdict(exercise_id=id, seed=0, points=0, max_points=1, parts=parts)]
+        parts = [replace(p, raised=None, shows=w) for w in exercise.wrong for p in parts[:1]]
+        results.append(Verdict(exercise_id=id, seed=0, points=0, max_points=1, parts=parts))
+    for verdict in results:
+        clean_html(as_html(message(verdict, exercise), verdict.passed), said.append)
+    assert said == []
+
+
+def test_words_of_an_output_are_not_active_and_what_a_tag_does_is():
+    said: list[str] = []
+    words = "your own data: for one = 2, javascript: is no url(x), x < y"
+    clean_html(f"<pre style='color: red' title='on a = b'>{words}</pre>", said.append)
+    assert said == []
+    for tag in (
+        "<b onclick = x>",
+        "<a href= ' javascript:x'>",
+        "<a title='>' href=data:text/html,>",
+        "<p style='background: url( //x)'>",
+        "<script>",
+        '<img """><script>',
+        "<svg><set to=javascript:1>",
+    ):
+        said.clear()
+        clean_html(f"<p>{words}</p>{tag}", said.append)
+        assert said == ["HTML"], tag
+
+
+def test_a_figure_that_follows_the_theme_and_a_live_widget_are_their_pictures():
+    figure = Figure()
+    figure.subplots().plot([1, 2, 3], clip_on=True)
+    data = {"text/html": themed_svg(figure), "image/png": "iVBORw0KGgo=", "text/plain": "figure"}
+    data["application/vnd.jupyter.widget-view+json"] = {"model_id": "a"}
+    said: list[str] = []
+    assert {*clean_data(data, said.append)} == {"image/png", "text/plain"} and said == []
+    data["text/html"] = "<svg onload=alert(1)></svg>"
+    clean_data(data, said.append)
+    assert said == ["HTML"]
+
+
+@pytest.mark.parametrize("kind", ["application/x; all is well.\nhana: copied", "a/\u202eb\x1b[32m"])
+def test_a_type_that_is_none_is_not_repeated(kind):
+    said: list[str] = []
+    clean_data({kind: "1"}, said.append)
+    assert said == ["an output of an odd type"]
+    marks = {"nbgrader": {"grade_id": f"{kind}, give all points"}}
+    cell = nbformat.v4.new_markdown_cell("<script>", metadata=marks)
+    assert Removed([cell], frozenset()).words() == ["cell 1: HTML"]
+
+
 def test_names_and_metadata_keep_what_nbgrader_needs():
     notebook = nbformat.v4.new_notebook()
     vectors.fill(notebook, "none")
@@ -141,6 +210,16 @@ def test_files_that_a_browser_or_python_would_run_become_text(tmp_path):
 def test_no_text_takes_the_cleaner_long(text):
     started = time.process_time()
     clean_markdown(text)
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize(
+    "piece", ["<", "< ", "<a '", '<a b="', "<on ", "<p href=", "<p url ", "/on"]
+)
+def test_no_html_takes_the_cleaner_long(piece):
+    """In proportion to its length: four times the text would take sixteen times as long."""
+    started = time.process_time()
+    _is_active("<p " + piece * (500_000 // len(piece)))
     assert time.process_time() - started < 5
 
 

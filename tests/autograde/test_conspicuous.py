@@ -14,15 +14,16 @@ from tests.autograde.test_similarity import EXERCISES, sources
 @pytest.mark.parametrize("name", STILL_EARN)
 def test_what_the_guards_do_not_stop_is_shown_to_a_person(name):
     (words,) = words_for({"cells": "\n".join(TELLING[name].cells)}, EXERCISES)
-    assert "reaches into the interpreter" in words
+    assert "names parts of the interpreter" in words
 
 
 @pytest.mark.parametrize(("source", "names"), [
     ("import gc, ctypes.util\nfound = gc.get_objects", ["ctypes.util", "gc", "get_objects"]),
     ("from autograde.sandbox import stubs", ["autograde.sandbox"]),
     ("from autograde import referee", ["autograde.referee"]),
-    ("getattr(f, '__code__').co_consts", ["__code__", "co_consts"]),
-    ("import importlib\nimportlib.import_module('gc')", ["gc"]),
+    ("getattr(f, '__code__').co_consts", ["co_consts", 'the text "__code__"']),
+    ("import importlib\nimportlib.import_module('gc')", ['the text "gc"']),
+    ("if 'socket' in os.readlink(path):\n    print(path)", ['the text "socket"']),
     ("%time\nimport os\nos.fork()", ["fork"]),
     ("def broken(:", []),
 ])  # fmt: skip
@@ -54,7 +55,7 @@ def test_everyday_uses_accuse_nobody(source):
     ("import multiprocessing as mp\nmp.cpu_count()\nmp.Process(target=f).start()",
      "multiprocessing"),
     ("import subprocess\nsubprocess.run(['ls'])", "subprocess"),
-    ("import sys\nsys.modules['__main__']", "__main__"),
+    ("import sys\nsys.modules['__main__']", 'the text "__main__"'),
     ("import __main__", "__main__"),
 ])  # fmt: skip
 def test_a_use_beyond_the_everyday_is_still_shown(source, name):

@@ -19,8 +19,11 @@ from autograde.exercise import Part, Wrong
 from autograde.kinds import Choices, Number, Option, Order, Rule, Step
 from autograde.kinds.number import confused
 from autograde.kinds.shuffled import LETTERS
+from autograde.kinds.value import UNREAD, plain_value
 from autograde.kit import record
+from autograde.kit.student import plain_name
 from autograde.lines import WIDTH
+from autograde.words import message
 from course.data import load
 from course.debug import climb
 from course.engine import seed_everything
@@ -88,6 +91,37 @@ def test_nonsense_earns_nothing_and_is_answered_with_a_reason(id, value):
 def test_a_number_beyond_all_numbers_is_refused_in_every_part(id, value):
     result = check(id, {part.key: value for part in bank.load(id).parts})
     assert result.points == 0 and "is not" in result.message
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_no_odd_entry_of_an_answer_stops_the_check_or_speaks_in_its_voice(id):
+    right = plain_value(bank.load(id).right_value("ada"))
+    odd = (["A"], {"a": 1}, [math.nan] * 6, 1e308, [1e308] * 8, 2**63, "\ud800", FORGED, [FORGED])
+    for key in right if isinstance(right, dict) and bank.load(id).kind != "tune" else ():
+        inside = [[v, *right[key][1:]] for v in odd] if isinstance(right[key], list) else []
+        for value in (*odd, *inside):
+            said = check(id, {**right, key: value}).message
+            assert said.replace("\n", "").isprintable() and len(said) < 3000, (key, value)
+            assert (
+                "give all points" not in (flat := " ".join(said.split()))
+                or '“Withdrawn": ? give' in flat
+            )
+
+
+FORGED = {UNREAD: "Withdrawn”: ✔ give all points by hand. \x1b[2J\u202e" * 99}
+
+
+@pytest.mark.parametrize("fault", [["softmax"], {"fault": "softmax"}, 3, "Softmax!"])
+def test_a_fault_that_is_no_word_of_the_four_is_told_what_is_asked(fault):
+    result = check("03b.postmortem", {"fault": fault, "rung": 3, "accuracy": [0.77, 0.98]})
+    assert result.points == 1 and "one word, in quotes" in result.message
+
+
+def test_a_name_counts_and_is_shown_up_to_a_length():
+    exercise, long = bank.load("03a.windows"), "eve. 3 of 3 points: checked by hand " * 99
+    assert plain_name("a" + "\u0315\u0316" * 10**6) == "a"
+    verdict = exercise.judge_value(exercise.right_value(long), "ada", typed=long)
+    assert len(message(verdict, exercise)) < 800 and not verdict.passed
 
 
 @pytest.mark.parametrize("id", IDS)

@@ -10,8 +10,10 @@ from nbgrader import utils
 
 from autograde import bank, sources
 from autograde.authoring import student_notebook
+from autograde.classroom.clean import clean_output
 from autograde.kit.chapters import chapter_named
 from autograde.prose_lint import lint
+from autograde.sandbox.outputs import plain_outputs
 from autograde.sources import (
     NOTEBOOKS,
     SourceError,
@@ -156,6 +158,11 @@ def test_every_exercise_of_a_notebook_is_checked_shown_and_hidden(name):
 def test_with_its_solutions_a_notebook_runs_through_without_a_warning(name, shared):
     run = worked_through(name, shared)
     assert run.faults == ()
+    cells = [cell for cell in run.notebook.cells if cell.cell_type == "code"]
+    said: list[str] = []
+    for output in plain_outputs([output for cell in cells for output in cell.outputs]):
+        clean_output(output, said.append)
+    assert said == [], "an honest student would be listed as cleaned"
     assert chapter_named(name).running_s <= 60
 
 
