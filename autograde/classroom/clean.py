@@ -45,12 +45,16 @@ MAX_WORDS = 500_000
 MAX_HTML = 2 * 2**20
 """Characters of one HTML output that is shown."""
 
+# Each pattern below takes time in proportion to a text's length, whatever the text: a run that
+# could be read again from each of its places is read once (`*+`), or begins where nothing like it
+# stands before it.
 NOT_INLINE = r"(?!/?(?:b|i|em|strong|sub|sup|u|s|del|ins|kbd|code|mark|small|br|hr)\s*/?>)"
 TAG = re.compile(rf"<(?=[A-Za-z/!?]){NOT_INLINE}")
 """What begins a tag, a comment, an autolink; of tags without attributes a few are let through."""
 KNOWN_TAG = re.compile(r"</?[a-z][a-z0-9-]*[\s/>]|<[!?]|<[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 OWN_PICTURE = re.compile(
-    r"<img\b[^<>]{0,300}?\bsrc=[\"']?attachment:([\w.-]{1,200})[\"']?[^<>]{0,300}>", re.IGNORECASE
+    r"<img\b[^<>]{0,300}?\bsrc=[\"']?attachment:([\w.-]{1,200}+)[\"']?+[^<>]{0,300}+>",
+    re.IGNORECASE,
 )
 """As JupyterLab users write a picture of another size."""
 PICTURE = re.compile(
@@ -64,8 +68,8 @@ DESTINATION = re.compile(
     r"|data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+\))"
 )
 DEFINITION = re.compile(rf"\]:(?!\s*{SAFE_URL}\s*$)", re.MULTILINE)
-WITH_SCHEME = re.compile(r"\s*<?\s*([a-z][a-z0-9+.\s-]{1,30})(?::|&)", re.IGNORECASE)
-FENCE = re.compile(r"([`~]{3,}[ \t]*)(mermaid\w*)", re.IGNORECASE)
+WITH_SCHEME = re.compile(r"\s*+<?\s*+([a-z][a-z0-9+.\s-]{1,30})(?::|&)", re.IGNORECASE)
+FENCE = re.compile(r"(?<![`~])([`~]{3,}+[ \t]*+)(mermaid\w*)", re.IGNORECASE)
 REFERENCE = re.compile(r"&(?=#0*(\d{1,7})|#[xX]0*([0-9a-fA-F]{1,6})|([A-Za-z]{2,31});)")
 TEX = re.compile(
     r"\\(?=(?:href|url|require|unicode|cssId|class|style|data|html[A-Z]\w*|includegraphics|input"
@@ -77,7 +81,7 @@ TEX = re.compile(
 CONTROL = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f\x80-\x9f]")
 """Everything that moves a terminal's cursor or makes links; colours stay."""
 OSC = re.compile(r"\x1b[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?|\x9d[^\x07\x1b\x9c]*\x9c?")
-BASE64 = re.compile(r"[A-Za-z0-9+/\s]*={0,2}\s*\Z")
+BASE64 = re.compile(r"[A-Za-z0-9+/\s]*+={0,2}\s*+\Z")
 CELL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 GRADE_ID = re.compile(r"[\w.-]{1,128}\Z", re.ASCII)
 MARKS = ("grade", "solution", "locked", "task", "remove", "points", "schema_version", "grade_id")
@@ -292,7 +296,7 @@ def clean_html(text: str, say: Say = lambda _what: None) -> str:
 
 
 ACTIVE = re.compile(
-    r"<\s*/?\s*(?:script|iframe|object|embed|form|base|meta|link|style|svg|math|template|input|button"
+    r"<\s*+/?\s*+(?:script|iframe|object|embed|form|base|meta|link|style|svg|math|template|input|button"
     r"|video|audio|frame|applet|portal|marquee|noscript|xmp|plaintext|textarea|title|select)\b"
     r"|\bon[a-z]+\s*=|javascript:|vbscript:|data:(?!image/(?:png|jpe?g|gif|webp|svg))|url\s*\(",
     re.IGNORECASE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 
 import nbformat
 import pytest
@@ -13,13 +14,16 @@ from nbconvert.filters.markdown_mistune import markdown2html_mistune
 from autograde import class_dir
 from autograde.classroom.clean import (
     Removed,
+    clean_html,
     clean_markdown,
     clean_notebook,
     clean_output,
     files_beside,
+    is_base64,
     is_inert,
 )
-from autograde.classroom.safe_html import LINK, PICTURE
+from autograde.classroom.safe_html import LINK, PICTURE, TooDeepError, sanitize
+from autograde.sandbox.outputs import values_in
 from tests.attacks import vectors
 
 HONEST = (
@@ -142,6 +146,55 @@ def test_no_text_takes_the_cleaner_long(text):
     started = time.process_time()
     clean_markdown(text)
     assert time.process_time() - started < 5
+
+
+WORST = {
+    "html-blanks": (clean_html, "<", " ", ""),
+    "html-blanks-closing": (clean_html, "</", " ", ""),
+    "html-on": (clean_html, "onx", " ", ""),
+    "html-unopened": (clean_html, "", "<b></x>", ""),
+    "html-in-attributes": (clean_html, "", '<b title="</b>">', ""),
+    "html-in-comments": (clean_html, "", "<!--></b>--><b>", ""),
+    "html-in-tables": (clean_html, "", "<div><table></div></table>", ""),
+    "html-as-text": (clean_html, "", "<b><textarea></b></textarea>", ""),
+    "link-blanks": (clean_markdown, "](", " ", "!"),
+    "link-blanks-pointed": (clean_markdown, "](<", " ", "!"),
+    "link-title": (clean_markdown, "](http://a", " ", '"'),
+    "fence": (clean_markdown, "", "`", "!"),
+    "fence-blanks": (clean_markdown, "```", " ", "!"),
+    "picture": (clean_markdown, "", "<img src=attachment:a" + "b" * 190, ">"),
+    "environments": (sanitize, "", "<p>" + "\\begin{a}" * 900 + "</p>", ""),
+    "base64": (is_base64, "", " ", "!"),
+    "base64-end": (is_base64, "", "=", "!"),
+    "reply": (values_in, "," * 100_001 + '"', '\\"', ""),
+    "reply-cut": (values_in, "," * 100_001 + '"', '\\"', "\\"),
+}
+"""What reads a text, and how its worst one begins, goes on and ends."""
+SIZE = 2**15
+
+
+@pytest.mark.parametrize("name", WORST)
+def test_the_time_for_the_worst_text_grows_as_its_length(name):
+    """Four times the length takes sixteen times as long where a pattern is quadratic."""
+    read, first, again, last = WORST[name]
+
+    def seconds(length):
+        text = first + again * (length // len(again) + 1) + last
+        text = text.encode() if read is values_in else text
+        started = time.process_time()
+        with suppress(TooDeepError):
+            read(text)
+        return time.process_time() - started
+
+    seconds(SIZE)  # imports
+    assert min(seconds(4 * SIZE) for _ in range(2)) < 8 * seconds(SIZE) + 0.05
+
+
+def test_a_large_table_and_an_odd_page_are_still_shown():
+    rows = "".join(f"<tr><td id='a{i}'>{i}</td><td>b<br></td></tr>" for i in range(3000))
+    styled = f"<style>td {{ color: red }}</style><!-- a --><table class='dataframe'>{rows}</table>"
+    assert clean_html(styled).count("</td>") == 6000
+    assert "nested" not in clean_html("<ul><li>a<li>b</ul><p>c" * 300)
 
 
 def test_a_class_directory_of_before_gets_the_lines_that_protect(tmp_path):
