@@ -134,7 +134,23 @@ def test_files_that_a_browser_or_python_would_run_become_text(tmp_path):
             "second.ipynb.txt",
         ]
     )
-    assert is_inert("model.pt") and not is_inert("page.html.gz") and not is_inert("A.SVG")
+    assert is_inert("model.pt") and is_inert("Loss.PNG") and is_inert("=HYPERLINK(1).csv")
+
+
+ODD_FILES = (
+    *("jupyter_notebook_config.json", "a.vl.json", "evil.desktop", "x.html ", "x.HTML.", "A.SVG"),
+    *("page.html.gz", "x.xhtml;a", "Makefile", ".hidden.txt", "\u202egnp.lmth", "a.md\n", "-rf"),
+    *("n" * 251 + ".exe", b"\xff.js".decode("utf-8", "surrogateescape"), "new.kind-of-2030"),
+)
+
+
+@pytest.mark.parametrize("name", ODD_FILES)
+def test_only_forms_known_to_do_nothing_keep_their_names(tmp_path, name):
+    (tmp_path / name).write_text("x")
+    (tmp_path / f"{name[:200]}.txt").write_text("another's, of the name that comes to mind")
+    files_beside(tmp_path, "a.ipynb", None, set())
+    found = sorted(path.name for path in tmp_path.iterdir())
+    assert len(found) == 2 and all(is_inert(one) or one.startswith(".") for one in found)
 
 
 @pytest.mark.parametrize(
