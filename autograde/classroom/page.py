@@ -32,6 +32,7 @@ from autograde.classroom.reasons import read_verdicts
 from autograde.classroom.report import Row, read_rows
 from autograde.classroom.safe_html import POLICY
 from autograde.classroom.similarity import (
+    LEAST_CLASS,
     MIN_SHARED,
     Cells,
     Pair,
@@ -143,6 +144,7 @@ def class_page(folder: Path, assignment: str) -> str:
         more_pairs=pairs[MAX_PAIRS:],
         compared=len(students),
         least=MIN_SHARED // 2,
+        least_class=LEAST_CLASS,
     )
 
 
