@@ -138,6 +138,13 @@ def collect(
     file_times: Annotated[
         bool, typer.Option("--file-times", help="Use the files' own times as submission times.")
     ] = False,
+    origin: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help="canvas, moodle, exchange or folder; default: as the names in the archive say.",
+        ),
+    ] = "",
 ) -> None:
     """Take submissions from an archive into submitted/, and say who was matched, and how.
 
@@ -145,12 +152,17 @@ def collect(
     """
     from autograde.classroom.collect.collecting import collect as take
     from autograde.classroom.collect.entries import RefusedError
+    from autograde.classroom.collect.naming import READERS
     from autograde.classroom.collect.people import read_list
 
     folder = check_class_dir(folder)
     assignment = check_assignment(folder, assignment)
     rows = [row for path in listed or [] for row in read_list(path)]
+    platforms = {platform.lower(): platform for platform in READERS}
+    if origin and origin.lower() not in platforms:
+        raise ValueError(f"--from {origin}: choose one of {', '.join(platforms)}.")
     how = {"replaces": replaces, "take_new": take_new, "file_times": file_times}
+    how["platform"] = platforms.get(origin.lower())
     try:
         became = _say_collected(take(folder, assignment, source, listed=rows, **how))
     except RefusedError as fault:

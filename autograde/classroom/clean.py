@@ -14,9 +14,10 @@ from __future__ import annotations
 import base64
 import copy
 import html
-import mimetypes
+import os
 import re
 from collections.abc import Callable, Container, Iterable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +28,18 @@ ORIGINAL = "as-handed-in.txt"
 """The notebook as it came, as text, in the folder where the cleaned one lies."""
 PLAIN_TYPES = ("text/plain", "text/html", "text/markdown", "text/latex")
 PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-INERT = ("text/plain", "text/csv", "text/markdown", *PICTURES)
-ACTIVE_TYPE = re.compile("^text/|^image/|html|xml|script|pdf|flash|manifest")
-"""Types of files that a browser would run, or that it may; what it doesn't know it stores."""
-ACTIVE_FILES = frozenset(
+HARMLESS = frozenset(
     {
-        *(".html", ".htm", ".xhtml", ".xht", ".shtml", ".svg", ".svgz", ".xml", ".xsl", ".xslt"),
-        *(".mht", ".mhtml", ".js", ".mjs", ".css", ".pdf", ".swf", ".hta", ".url", ".webmanifest"),
-        *(".ipynb", ".py", ".pyc", ".pyd", ".so", ".pth"),
+        *(".txt", ".log", ".csv", ".tsv", ".dat", ".md", ".png", ".jpg", ".jpeg", ".gif", ".webp"),
+        *(".npy", ".npz", ".pt"),
     }
 )
-"""A kernel that is started next to a torch.py would import that one."""
+"""Files that keep their names: text, tables, pictures, and arrays that only a program opens.
+
+Anything else may be run, rendered or taken for a setting by a browser, Jupyter, Python or a desktop
+that finds it: which they are grows with every version, so those that do nothing are listed."""
+MAX_STEM = 240
+"""Bytes of a file's name to which .txt is added."""
 MAX_NAMED = 40
 """Things taken out that are named one by one."""
 MAX_WORDS = 500_000
@@ -45,12 +47,16 @@ MAX_WORDS = 500_000
 MAX_HTML = 2 * 2**20
 """Characters of one HTML output that is shown."""
 
+# Each pattern below takes time in proportion to a text's length, whatever the text: a run that
+# could be read again from each of its places is read once (`*+`), or begins where nothing like it
+# stands before it.
 NOT_INLINE = r"(?!/?(?:b|i|em|strong|sub|sup|u|s|del|ins|kbd|code|mark|small|br|hr)\s*/?>)"
 TAG = re.compile(rf"<(?=[A-Za-z/!?]){NOT_INLINE}")
 """What begins a tag, a comment, an autolink; of tags without attributes a few are let through."""
 KNOWN_TAG = re.compile(r"</?[a-z][a-z0-9-]*[\s/>]|<[!?]|<[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 OWN_PICTURE = re.compile(
-    r"<img\b[^<>]{0,300}?\bsrc=[\"']?attachment:([\w.-]{1,200})[\"']?[^<>]{0,300}>", re.IGNORECASE
+    r"<img\b[^<>]{0,300}?\bsrc=[\"']?attachment:([\w.-]{1,200}+)[\"']?+[^<>]{0,300}+>",
+    re.IGNORECASE,
 )
 """As JupyterLab users write a picture of another size."""
 PICTURE = re.compile(
@@ -64,8 +70,8 @@ DESTINATION = re.compile(
     r"|data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+\))"
 )
 DEFINITION = re.compile(rf"\]:(?!\s*{SAFE_URL}\s*$)", re.MULTILINE)
-WITH_SCHEME = re.compile(r"\s*<?\s*([a-z][a-z0-9+.\s-]{1,30})(?::|&)", re.IGNORECASE)
-FENCE = re.compile(r"([`~]{3,}[ \t]*)(mermaid\w*)", re.IGNORECASE)
+WITH_SCHEME = re.compile(r"\s*+<?\s*+([a-z][a-z0-9+.\s-]{1,30})(?::|&)", re.IGNORECASE)
+FENCE = re.compile(r"(?<![`~])([`~]{3,}+[ \t]*+)(mermaid\w*)", re.IGNORECASE)
 REFERENCE = re.compile(r"&(?=#0*(\d{1,7})|#[xX]0*([0-9a-fA-F]{1,6})|([A-Za-z]{2,31});)")
 TEX = re.compile(
     r"\\(?=(?:href|url|require|unicode|cssId|class|style|data|html[A-Z]\w*|includegraphics|input"
@@ -77,7 +83,7 @@ TEX = re.compile(
 CONTROL = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f\x80-\x9f]")
 """Everything that moves a terminal's cursor or makes links; colours stay."""
 OSC = re.compile(r"\x1b[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?|\x9d[^\x07\x1b\x9c]*\x9c?")
-BASE64 = re.compile(r"[A-Za-z0-9+/\s]*={0,2}\s*\Z")
+BASE64 = re.compile(r"[A-Za-z0-9+/\s]*+={0,2}\s*+\Z")
 CELL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 MIME = re.compile(r"[a-z]{1,20}/[a-z0-9.+-]{1,60}\Z", re.IGNORECASE | re.ASCII)
 GRADE_ID = re.compile(r"[\w.-]{1,128}\Z", re.ASCII)
@@ -362,7 +368,7 @@ def _sizes(output: dict[str, Any]) -> dict[str, Any]:
 
 
 def files_beside(folder: Path, notebook: str, original: bytes | None, ours: Container[str]) -> None:
-    """Turn the files handed in with a notebook that a browser would run into text.
+    """Rename the files handed in with a notebook to text, except those of a form that does nothing.
 
     formgrader sends what lies in autograded/ from its own address, with the instructor's rights.
 
@@ -375,13 +381,18 @@ def files_beside(folder: Path, notebook: str, original: bytes | None, ours: Cont
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = path.relative_to(folder).as_posix()
         if name != notebook and name not in ours and not is_inert(path.name):
-            path.rename(path.with_name(f"{path.name}.txt"))
+            path.rename(_as_text(path))
     if original is not None:
         (folder / ORIGINAL).write_bytes(original)
 
 
+def _as_text(path: Path) -> Path:
+    """Its name with .txt, cut to what a file's name has room for; one that is still free."""
+    stem = os.fsdecode(os.fsencode(path.name)[:MAX_STEM])
+    names = (f"{stem}{n or ''}.txt" for n in count())
+    return next(new for name in names if not (new := path.with_name(name)).exists())
+
+
 def is_inert(name: str) -> bool:
-    """Whether browser and Python, finding a file of this name, would run nothing of it."""
-    kind, _ = mimetypes.guess_type(name)
-    active = kind is not None and kind not in INERT and ACTIVE_TYPE.search(kind)
-    return not active and Path(name).suffix.lower() not in ACTIVE_FILES
+    """Whether a file of this name does nothing for a browser, Jupyter or Python that finds it."""
+    return Path(name).suffix.lower() in HARMLESS and not name.startswith(".")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 TEX = re.compile(
     r"\$\$(?P<block>[^$]+)\$\$"
-    r"|\\begin\{(?P<name>[a-z]+\*?)\}.+?\\end\{(?P=name)\}"
+    r"|\\begin\{(?P<name>[a-z]+\*?)\}"
     r"|\$(?P<inline>(?!\s)[^$]+(?<!\s))\$(?!\d)",  # not "from $5 to $6"
     re.DOTALL,
 )
@@ -48,8 +49,8 @@ def draw_formulas(soup: BeautifulSoup) -> None:
     are left alone.
     """
     left = MAX_FORMULAS
-    for text in soup.find_all(string=TEX):
-        if len(text) <= MAX_TEXT and not text.find_parent(VERBATIM):
+    for text in soup.find_all(string=lambda text: text and len(text) <= MAX_TEXT):
+        if TEX.search(text) and not text.find_parent(VERBATIM):
             pieces = list(_pieces(soup, text, left))
             left -= len(pieces) // 2
             text.replace_with(*pieces)
@@ -57,20 +58,34 @@ def draw_formulas(soup: BeautifulSoup) -> None:
 
 def _pieces(soup: BeautifulSoup, text: NavigableString, left: int) -> list[NavigableString | Tag]:
     """The text cut at its formulas: words, formula, words, ..."""
-    pieces, end = [], 0
-    for number, found in enumerate(TEX.finditer(text)):
-        pieces += [soup.new_string(text[end : found.start()])]
-        pieces += [_drawn(soup, found) if number < left else _as_code(soup, found)]
-        end = found.end()
-    return [*pieces, soup.new_string(text[end:])]
+    pieces, last = [], 0
+    for number, (found, end) in enumerate(_formulas(text)):
+        pieces += [soup.new_string(text[last : found.start()])]
+        source = text[found.start() : end]
+        pieces += [_drawn(soup, found, source) if number < left else _as_code(soup, found, source)]
+        last = end
+    return [*pieces, soup.new_string(text[last:])]
 
 
-def _drawn(soup: BeautifulSoup, found: re.Match[str]) -> Tag:
+def _formulas(text: str) -> Iterator[tuple[re.Match[str], int]]:
+    """Each formula, and where it ends: an environment at its own \\end, if it has one."""
+    at = 0
+    while found := TEX.search(text, at):
+        at = found.end()
+        if found["name"]:
+            closing = f"\\end{{{found['name']}}}"
+            if (closes := text.find(closing, at + 1)) < 0:
+                continue
+            at = closes + len(closing)
+        yield found, at
+
+
+def _drawn(soup: BeautifulSoup, found: re.Match[str], source: str) -> Tag:
     block = found["block"] is not None
     tex = " ".join((found["block"] or found["inline"] or "").split())
     drawn = picture(tex)
     if drawn is None:
-        return _as_code(soup, found)
+        return _as_code(soup, found, source)
     svg, depth = drawn
     place = "block" if block else f"down-{depth}"
     data = base64.b64encode(svg).decode()
@@ -85,9 +100,9 @@ def _drawn(soup: BeautifulSoup, found: re.Match[str]) -> Tag:
     )
 
 
-def _as_code(soup: BeautifulSoup, found: re.Match[str]) -> Tag:
+def _as_code(soup: BeautifulSoup, found: re.Match[str], source: str) -> Tag:
     code = soup.new_tag("code")
-    code.string = (found["block"] or found["inline"] or found[0]).strip()
+    code.string = (found["block"] or found["inline"] or source).strip()
     return code
 
 

@@ -47,6 +47,9 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
     return mark(job) if "path" in job else tell(job)
 
 
+MAX_OUTPUTS = 2000
+"""Outputs of a notebook that are kept: whoever writes the gradebook, one for all, takes about two
+milliseconds for each."""
 ONE_AT_A_TIME = threading.Lock()
 """The reference's random numbers are the process's own: a Dask worker may have several threads."""
 
@@ -83,7 +86,7 @@ def _mark(job: dict[str, Any]) -> dict[str, Any]:
     not_run = unneeded(cells, released, assignment["calls"])
     run = _Run(job, cells, not_run)
     run.through()
-    if not_run and misses_something(run.shown, run.verdicts):
+    if not_run and not run.used_all_time and misses_something(run.shown, run.verdicts):
         run = _Run(job, cells, set())
         run.through()
     devices.must_compute(run.device)
@@ -109,6 +112,9 @@ class _Run:
         self.verdicts: list[Verdict] = []
         self.answered: Answered = {}
         self.notes: list[str] = []
+        self.outputs_left = MAX_OUTPUTS
+        self.used_all_time = False
+        """Whether the process was ended as the whole notebook's time was over."""
 
     def through(self) -> None:
         """Run the cells in a process of the student's, and ask the checks."""
@@ -125,6 +131,7 @@ class _Run:
                     about = self._looked_at(session, cell, run=number not in self.not_run)
                     self.shown.append({"source": cell["source"], **about})
             self.ended = session.ended
+            self.used_all_time = bool(session.ended) and session.is_last
 
     def _looked_at(self, session: StudentSession, cell: Cell, *, run: bool) -> dict[str, Any]:
         """A code cell's outputs: of a check its verdict, else what it shows."""
@@ -135,9 +142,19 @@ class _Run:
             return {"outputs": [_shown(verdict, text)], "check": True}
         said = self.removed.say(cell)
         if not run:
-            return {"outputs": handed_in(cell, said), "not_run": True}
+            return {"outputs": self._kept(handed_in(cell, said)), "not_run": True}
         self.answered.clear()
-        return {"outputs": [clean_output(output, said) for output in session.run(cell["source"])]}
+        outputs = self._kept(session.run(cell["source"]))
+        return {"outputs": [clean_output(output, said) for output in outputs]}
+
+    def _kept(self, outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """As many of a cell's outputs as the notebook still has room for."""
+        kept = outputs[: self.outputs_left]
+        self.outputs_left -= len(kept)
+        if more := len(outputs) - len(kept):
+            words = f"{more:,} more outputs are not kept: a notebook has room for {MAX_OUTPUTS:,}."
+            kept.append({"output_type": "stream", "name": "stdout", "text": f"{words}\n"})
+        return kept
 
     def _judged(self, session: StudentSession, cell: Cell) -> tuple[Verdict, str]:
         """The verdict of a check and its message; an answer on which we fail costs itself alone."""

@@ -19,6 +19,7 @@ from autograde.classroom.names import shown
 from autograde.classroom.submissions import SubmissionFault
 
 MAX_CELLS = 2000
+"""Cells of a notebook that is read, for a grade or for a report."""
 MAX_VALUES = 1_000_000
 """Values in a notebook's JSON: each takes the reader far more room than the file."""
 MAX_DEPTH = 100

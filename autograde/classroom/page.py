@@ -32,6 +32,7 @@ from autograde.classroom.reasons import read_verdicts
 from autograde.classroom.report import Row, read_rows
 from autograde.classroom.safe_html import POLICY
 from autograde.classroom.similarity import (
+    LEAST_CLASS,
     MIN_SHARED,
     Cells,
     Pair,
@@ -116,7 +117,7 @@ def class_page(folder: Path, assignment: str) -> str:
     rows = read_rows(folder, assignment)
     verdicts = read_verdicts(folder, assignment)
     graded = [row for row in rows if not row.not_graded]
-    students, given = read_code(folder, assignment, [row.student for row in rows])
+    students, given, unread = read_code(folder, assignment, [row.student for row in rows])
     pairs = near_identical(students, given)
     missing = nothing_handed_in(folder, assignment)
     of_graded = {row.student: verdicts[row.student] for row in graded}
@@ -132,7 +133,7 @@ def class_page(folder: Path, assignment: str) -> str:
         missing=len(missing),
         missing_names=few(missing, most=40),
         what_it_means=WHAT_IT_MEANS,
-        concerns=concerns(rows, verdicts, pairs, students, folder, late),
+        concerns=concerns(rows, verdicts, pairs, students, folder, late, unread),
         waiting=sum(len(row.to_grade_by_hand) for row in rows),
         score_words=score_words(scores, best),
         so_far=scores_so_far(graded),
@@ -146,6 +147,7 @@ def class_page(folder: Path, assignment: str) -> str:
         more_pairs=pairs[MAX_PAIRS:],
         compared=len(students),
         least=MIN_SHARED // 2,
+        least_class=LEAST_CLASS,
     )
 
 
@@ -261,11 +263,13 @@ def concerns(
     code: Mapping[str, Cells],
     folder: Path,
     late: Mapping[str, str] | None = None,
+    unread: Mapping[str, str] | None = None,
 ) -> list[Concern]:
     """Submissions that need a person, by kind and student.
 
     Args:
         late: Doubts about submission times and late penalties, by student.
+        unread: Why a student's code was not read, by student.
     """
     found = []
     for row in rows:
@@ -273,6 +277,8 @@ def concerns(
         found += [(row.student, kind, words) for kind, words in said]
         if late and row.student in late:
             found.append((row.student, "lateness", late[row.student]))
+        if unread and row.student in unread:
+            found.append((row.student, "to read", unread[row.student]))
     for cell, students in waiting_answers(rows).items():
         words = f"{cell}: {few(students, most=20)}"
         found.append((_count(len(students), "student"), "by hand", words))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections import defaultdict
 from functools import lru_cache
 
 from autograde.classroom.formulas import STYLE, draw_formulas
@@ -49,6 +50,10 @@ MAX_DEPTH = 1000
 """Elements inside one another; a parser's time grows with the square of this."""
 
 
+FEW_TAGS = 5000
+"""With so many a parser is quick however deep they lie."""
+
+
 class TooDeepError(ValueError):
     """Nobody writes HTML like this by hand; it is not shown."""
 
@@ -64,7 +69,8 @@ def sanitize(html: str, *, own_page: bool = True) -> str:
     Raises:
         TooDeepError: More than MAX_DEPTH elements lie inside one another.
     """
-    if _depth(html) > MAX_DEPTH:
+    believed = own_page or html.count("<") <= FEW_TAGS  # a page's outputs have been through this
+    if _depth(html, believed=believed) > MAX_DEPTH:
         raise TooDeepError(f"HTML with more than {MAX_DEPTH} elements inside one another.")
     return _cleaner(own_page).clean(_with_formulas(html) if own_page else html)
 
@@ -104,14 +110,63 @@ def sanitize_page(page: str, top: str = "") -> str:
 VOID = frozenset(("area", "base", "br", "col", "hr", "img", "input", "link", "meta", "wbr"))
 
 
-def _depth(html: str) -> int:
-    """How deep elements lie at most, seen from their tags; too high where tags are left open."""
+VOID = frozenset(("area", "base", "br", "col", "hr", "img", "input", "link", "meta", "wbr"))
+SKIPPED = re.compile(r"<!--[^<>]*?-->|<(style|script)\b[^<>]*+>[^<]*+</\1>", re.IGNORECASE)
+MARKUP = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*+)([^<>]*+)(>?)|<[!?/]")
+ATTRIBUTES_PLAIN = re.compile(
+    r"(?:\s++[a-zA-Z][\w:.-]*+(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s\"'=`]++))?+)*+\s*+/?"
+)
+"""Quotation marks in which nothing looks like a tag."""
+RAW = frozenset(("noembed", "noframes", "plaintext", "textarea", "title", "xmp", *GONE))
+"""What they hold is text, or read by rules of its own."""
+SCOPES = frozenset(("button", "caption", "ol", "table", "td", "th", "ul"))
+"""A closing tag inside one of these closes nothing outside of it."""
+
+
+def _depth(html: str, *, believed: bool) -> int:
+    """How deep elements lie at most, seen from their tags; too high where tags are left open.
+
+    A closing tag of what was not opened closes nothing, and neither does one in an attribute: after
+    the first tag that may hide one, all of them count as text, unless the tags are `believed`.
+    """
     depth = most = 0
-    for slash, name in re.findall(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)", html):
-        if name.lower() not in VOID:
-            depth = max(0, depth + (-1 if slash else 1))
-            most = max(most, depth)
+    plain, scopes = True, list[str]()
+    opened: dict[str, list[int]] = defaultdict(list)
+    for slash, name, attributes, end in MARKUP.findall(SKIPPED.sub("", html)):
+        name = name.lower()
+        plain = plain and bool(name and end and ATTRIBUTES_PLAIN.fullmatch(attributes))
+        plain = plain and name not in RAW
+        if not name or name in VOID:
+            continue
+        if not slash:
+            depth += 1
+            opened[name].append(len(scopes))
+            if name in SCOPES:
+                scopes.append(name)
+        elif plain or believed:
+            depth -= _closed(name, opened[name], scopes)
+        most = max(most, depth)
     return most
+
+
+def _closed(name: str, places: list[int], scopes: list[str]) -> int:
+    """How many elements a closing tag closes at least.
+
+    Args:
+        name: Of the tag.
+        places: In how many scopes each open element of this name lies.
+        scopes: Those that are open.
+    """
+    if name in SCOPES:
+        if not scopes or scopes[-1] != name:
+            return 0
+        scopes.pop()
+    while places and places[-1] > len(scopes):
+        places.pop()  # it went with the scope that it lay in, and is counted too often
+    if not places or places[-1] != len(scopes):
+        return 0
+    places.pop()
+    return 1
 
 
 @lru_cache

@@ -41,6 +41,9 @@ ALIKE = 0.9
 COMMON_SHARE = 0.1
 COMMON_AT_LEAST = 5
 """What more than a tenth of the class wrote (and more than five) says nothing about two of it."""
+LEAST_CLASS = 2 * (COMMON_AT_LEAST + 1)
+"""In a smaller class it cannot be told what is usual: six must write the same before it counts as
+that, and six are then more than half of the class. Two who solved a task alike are a pair there."""
 MAX_SOURCE = 100_000
 """Characters of a cell that are looked at."""
 

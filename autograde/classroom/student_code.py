@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autograde.classroom.notebook_text import MAX_VALUES, values_in
-from autograde.classroom.similarity import Cells, Pair, matching_lines
+from autograde.classroom.notebook_text import MAX_CELLS, MAX_VALUES, values_in
+from autograde.classroom.similarity import Cells, Pair, fingerprints, matching_lines
 from autograde.classroom.submissions import MAX_NOTEBOOK
 from autograde.sandbox.bounds import TooMuchError, at_most
 
@@ -32,36 +32,51 @@ class SideBySide:
 
 def read_code(
     folder: Path, assignment: str, students: list[str]
-) -> tuple[dict[str, dict[str, str]], list[str]]:
+) -> tuple[dict[str, dict[str, str]], list[str], dict[str, str]]:
     """Read each student's own code cells as handed in, and the sources that everybody was given.
 
     Cells without a grade_id that are not from the notebook are joined as "further cells". Students
-    who handed in nothing readable are left out.
+    who handed in nothing readable are left out. All of what a submission makes its reader do, up to
+    the fingerprints that are kept, is done here, in bounded time.
+
+    Returns:
+        Sources by student and cell; what was given; and why a student's were not read, where
+        reading them took too much.
     """
     release = folder / "release" / assignment / f"{assignment}.ipynb"
     whole = _code_cells(release)
     given, names = [source for _, source in whole], {name for name, _ in whole}
-    known = set(given)
-    found = {}
+    found, unread = {}, {}
     for student in students:
         path = folder / "submitted" / student / assignment / f"{assignment}.ipynb"
-        cells: dict[str, str] = {}
-        for name, source in _cells_in_time(path):
-            if name not in (names or cells) and (names or len(cells) >= MAX_NAMES):
-                name = FURTHER  # else a thousand made-up names to compare
-            if source not in known:
-                cells[name] = f"{cells[name]}\n{source}" if name in cells else source
+        try:
+            with at_most(READ_S, READ_BYTES):
+                cells = _own_cells(path, names, set(given))
+                for source in cells.values():
+                    fingerprints(source)
+        except TooMuchError as fault:
+            unread[student] = f"reading its code takes {fault}; it was not compared"
+            continue
         if cells:
             found[student] = cells
-    return found, given
+    return found, given, unread
 
 
-def _cells_in_time(path: Path) -> list[tuple[str, str]]:
-    try:
-        with at_most(READ_S, READ_BYTES):
-            return _code_cells(path)
-    except TooMuchError:
-        return []
+def _own_cells(path: Path, names: set[str], known: set[str]) -> dict[str, str]:
+    """A student's sources by cell.
+
+    Args:
+        path: Of the notebook.
+        names: Of the released cells; empty where there is no release.
+        known: Sources that are not the student's.
+    """
+    cells: dict[str, list[str]] = {}
+    for name, source in _code_cells(path):
+        if name not in (names or cells) and (names or len(cells) >= MAX_NAMES):
+            name = FURTHER  # else a thousand made-up names to compare
+        if source not in known:
+            cells.setdefault(name, []).append(source)
+    return {name: "\n".join(sources) for name, sources in cells.items()}
 
 
 def _code_cells(path: Path) -> list[tuple[str, str]]:
@@ -73,6 +88,8 @@ def _code_cells(path: Path) -> list[tuple[str, str]]:
         if values_in(text) > MAX_VALUES:
             return []
         cells = json.loads(text)["cells"]
+        if len(cells) > MAX_CELLS:
+            return []  # it was not graded either
         return [
             (_cell_name(cell), _text(cell["source"]))
             for cell in cells

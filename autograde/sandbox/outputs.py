@@ -20,7 +20,8 @@ MAX_TEXT = 210_000
 MAX_FORM = 4_000_000
 """Characters of one form of a display: a picture in base64, say."""
 MAX_LINES, MAX_FORMS, MAX_NAME = 1000, 30, 200
-TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+"""Also one that never ends: it would be looked for again from each quotation mark inside."""
 
 
 def values_in(raw: bytes) -> int:

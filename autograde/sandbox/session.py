@@ -33,7 +33,7 @@ from autograde.sandbox.limits import Limits
 from autograde.sandbox.outputs import MAX_VALUES, plain_outputs, values_in
 from autograde.sandbox.owner import private_folder
 from autograde.sandbox.spent import STRETCH, Spent
-from autograde.sandbox.still import standing_still
+from autograde.sandbox.still import descendants, standing_still
 from autograde.sandbox.student import not_defined, serve
 from autograde.words import UNJUDGED
 
@@ -204,7 +204,10 @@ class StudentSession:
         try:
             raw = self._exchange({"id": self.count, **request}, min(timeout_s, left_s), spent)
         except TimeoutError:
-            self._kill(self._out_of_time(timeout_s) + " It did not heed an interrupt.")
+            others = len(descendants(self.process.pid)) - (not self.isolation.trusted)
+            self._kill(
+                self._out_of_time(timeout_s) + NO_HEED + (BUSY.format(others) if others > 0 else "")
+            )
             return None
         except TooLongError as fault:
             self._kill(f"the process sent {fault}.")
@@ -300,7 +303,7 @@ class StudentSession:
     def _out_of_time(self, seconds: float) -> str:
         if self.is_last:
             return f"the {self.limits.notebook_s:g} s of the whole notebook were over."
-        return f"no answer within {seconds:g} s: is there a loop that never ends?"
+        return f"no answer within {seconds:g} s. (Is there a loop that never ends?)"
 
     def _kill(self, reason: str) -> None:
         if self.pipe.is_closed:
@@ -332,10 +335,15 @@ def _send(kill: Callable[[int, int], None], number: int, what: signal.Signals) -
 
 def _why_left(code: int | None, limits: Limits) -> str:
     if code == TOO_MUCH_MEMORY:
-        return f"it used more than {limits.memory_bytes / 2**30:.3g} GiB of memory."
+        return (
+            f"it used more than {limits.memory_bytes / 2**30:.3g} GiB of memory: all its processes "
+            "count together, and so may files in /tmp and /dev/shm."
+        )
     return f"the process left by itself (exit code {code})."
 
 
+NO_HEED = f" It did not react to an interrupt within {GRACE_S:g} s."
+BUSY = " It then had {} other processes, which share its core."
 OURS = ("Timeout", "ProcessEnded", "NotAsked", "NotRun", UNJUDGED)
 """What we say of a process ourselves: an exception of a student's may not borrow these names."""
 

@@ -42,8 +42,13 @@ class Spent:
         return cls(process, used_by(process))
 
     def waited(self, elapsed_s: float) -> float:
-        """How long it has waited for a core since, of so many seconds."""
-        return min(elapsed_s, max(0.0, used_by(self.process).waited - self.then.waited))
+        """How long it has only waited for a core since, of so many seconds.
+
+        While one of its processes ran, the others waited for that one, and not for a neighbour.
+        """
+        now = used_by(self.process)
+        ran, waited = now.cpu - self.then.cpu, now.waited - self.then.waited
+        return max(0.0, min(waited, elapsed_s - max(0.0, ran)))
 
     def own(self, elapsed_s: float) -> float:
         """Its own time since: the processor's, and a share of what it seems to have slept."""

@@ -25,7 +25,7 @@ def standing_still(leader: int, trusted: bool) -> Iterator[None]:
     students = [leader] if trusted else _children(leader)
     stopped: set[int] = set()
     try:
-        while new := {p for s in students for p in _descendants(s)} - stopped:
+        while new := {p for s in students for p in descendants(s)} - stopped:
             for process in new:  # others may be started while these are being stopped
                 stopped.add(process)
                 _send(process, signal.SIGSTOP)
@@ -35,10 +35,14 @@ def standing_still(leader: int, trusted: bool) -> Iterator[None]:
             _send(process, signal.SIGCONT)
 
 
-def _descendants(process: int) -> Iterator[int]:
-    for child in _children(process):
-        yield child
-        yield from _descendants(child)
+def descendants(process: int) -> list[int]:
+    """The processes that a process has started, and those that these have, as far as they live."""
+    found, waiting = [], [process]
+    while waiting:
+        children = _children(waiting.pop())
+        found += children
+        waiting += children
+    return found
 
 
 def _children(process: int) -> list[int]:

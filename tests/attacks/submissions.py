@@ -416,7 +416,7 @@ STUCK = {
         "a loop that heeds no interrupt",
         "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)",
         calling("import time\ntime.sleep(600)"),
-        says="did not heed",
+        says="did not react",
     ),
     "recursion": attack("recursion without end", calling("return clip_by_global_norm(0, 0)")),
     "os-exit": attack("the process leaves", calling("import os\nos._exit(0)"), says="left by itself"),

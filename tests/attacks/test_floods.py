@@ -4,6 +4,7 @@
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -11,11 +12,14 @@ import torch
 
 from autograde import bank, questions
 from autograde.answers import Raised
-from autograde.classroom import feedback, grading
+from autograde.classroom import feedback, grading, student_code
 from autograde.classroom.clean import clean_output
 from autograde.classroom.feedback import write_feedback
+from autograde.classroom.marking import MAX_OUTPUTS, _Run
+from autograde.classroom.notebook_text import MAX_CELLS
 from autograde.classroom.page import class_page
 from autograde.classroom.report import read_rows
+from autograde.classroom.student_code import read_code
 from autograde.compare import CHANGED, SHORT, first_difference
 from autograde.sandbox.bounds import TooMuchError, at_most, cpu_seconds
 from autograde.sandbox.limits import Limits
@@ -73,6 +77,44 @@ def test_an_ordinary_output_is_kept_as_it_is():
     assert plain_outputs([dict(output) for output in made]) == made
     assert plain_outputs([{"output_type": "x"}, 5, None])[0]["text"].startswith("(an output of")
     assert plain_outputs("x") == [] and plain_outputs([{"output_type": "error"}])[0]["ename"] == ""
+
+
+def test_a_notebooks_outputs_are_bounded_together():
+    run = SimpleNamespace(outputs_left=5)
+    cells = [_Run._kept(run, [{"output_type": "error", "ename": str(n)}] * 3) for n in range(3)]
+    assert [len(cell) for cell in cells] == [3, 3, 1]
+    assert cells[1][-1]["text"].startswith("1 more outputs are not kept: a notebook has room for")
+    assert MAX_OUTPUTS >= 1000 and cells[2][0]["text"].startswith("3 more")
+
+
+def test_a_report_reads_submissions_as_bounded_as_grading(tmp_path, monkeypatch):
+    def handed_in(student, sources):
+        cells = [{"cell_type": "code", "metadata": {}, "source": source} for source in sources]
+        path = tmp_path / "submitted" / student / "a" / "a.ipynb"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"cells": cells}), "utf-8")
+
+    handed_in("cells", ["x = 1"] * (MAX_CELLS + 1))
+    handed_in("joined", ["a" * 20_000] * 1500)  # joined one by one they were copied 1500 times
+    handed_in("zoe", ["x = 1", "y = 2"])
+    used = time.process_time()
+    found, _given, unread = read_code(tmp_path, "a", ["cells", "joined", "zoe"])
+    assert time.process_time() - used < 3
+    assert set(found) == {"joined", "zoe"} and not unread
+    assert found["zoe"] == {"further cells": "x = 1\ny = 2"}
+
+    monkeypatch.setattr(student_code, "READ_S", 0.1)
+    handed_in("slow", ["x = 1"])
+    monkeypatch.setattr(student_code, "fingerprints", burn)
+    found, _given, unread = read_code(tmp_path, "a", ["slow"])
+    assert not found and unread == {
+        "slow": "reading its code takes more than 0.1 s of processor time; it was not compared"
+    }
+
+
+def burn(_source):
+    while True:
+        pass
 
 
 @pytest.mark.slow

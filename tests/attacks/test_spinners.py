@@ -91,7 +91,9 @@ def test_waiting_for_a_core_is_taken_off_and_work_is_not(monkeypatch):
     assert clock.own(10.0) == 0.75  # ran 0.5 s; 9 of 10 seconds somebody else had the core
     seen[:] = [Used(61.0, 600.0)]
     assert clock.own(10.0) == 60.0  # sixty processes of its own made each other wait
-    assert clock.waited(10.0) == 10.0
+    assert clock.waited(10.0) == 0.0  # one of them always ran
+    seen[:] = [Used(5.0, 600.0)]
+    assert clock.waited(10.0) == 6.0  # and here a neighbour for six seconds
     seen[:] = [Used(1.0, 2.0)]
     assert clock.own(10.0) == 5.0  # asleep, or a machine that was paused
 

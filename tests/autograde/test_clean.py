@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import nbformat
@@ -23,10 +24,12 @@ from autograde.classroom.clean import (
     clean_notebook,
     clean_output,
     files_beside,
+    is_base64,
     is_inert,
 )
-from autograde.classroom.safe_html import LINK, PICTURE
+from autograde.classroom.safe_html import LINK, PICTURE, TooDeepError, sanitize
 from autograde.kinds import ValueExercise
+from autograde.sandbox.outputs import values_in
 from autograde.verdict import PartResult, Verdict
 from autograde.words import as_html, message
 from course.plots.theme import themed_svg
@@ -199,7 +202,23 @@ def test_files_that_a_browser_or_python_would_run_become_text(tmp_path):
             "second.ipynb.txt",
         ]
     )
-    assert is_inert("model.pt") and not is_inert("page.html.gz") and not is_inert("A.SVG")
+    assert is_inert("model.pt") and is_inert("Loss.PNG") and is_inert("=HYPERLINK(1).csv")
+
+
+ODD_FILES = (
+    *("jupyter_notebook_config.json", "a.vl.json", "evil.desktop", "x.html ", "x.HTML.", "A.SVG"),
+    *("page.html.gz", "x.xhtml;a", "Makefile", ".hidden.txt", "\u202egnp.lmth", "a.md\n", "-rf"),
+    *("n" * 251 + ".exe", b"\xff.js".decode("utf-8", "surrogateescape"), "new.kind-of-2030"),
+)
+
+
+@pytest.mark.parametrize("name", ODD_FILES)
+def test_only_forms_known_to_do_nothing_keep_their_names(tmp_path, name):
+    (tmp_path / name).write_text("x")
+    (tmp_path / f"{name[:200]}.txt").write_text("another's, of the name that comes to mind")
+    files_beside(tmp_path, "a.ipynb", None, set())
+    found = sorted(path.name for path in tmp_path.iterdir())
+    assert len(found) == 2 and all(is_inert(one) or one.startswith(".") for one in found)
 
 
 @pytest.mark.parametrize(
@@ -221,6 +240,55 @@ def test_no_html_takes_the_cleaner_long(piece):
     started = time.process_time()
     _is_active("<p " + piece * (500_000 // len(piece)))
     assert time.process_time() - started < 5
+
+
+WORST = {
+    "html-blanks": (clean_html, "<", " ", ""),
+    "html-blanks-closing": (clean_html, "</", " ", ""),
+    "html-on": (clean_html, "onx", " ", ""),
+    "html-unopened": (clean_html, "", "<b></x>", ""),
+    "html-in-attributes": (clean_html, "", '<b title="</b>">', ""),
+    "html-in-comments": (clean_html, "", "<!--></b>--><b>", ""),
+    "html-in-tables": (clean_html, "", "<div><table></div></table>", ""),
+    "html-as-text": (clean_html, "", "<b><textarea></b></textarea>", ""),
+    "link-blanks": (clean_markdown, "](", " ", "!"),
+    "link-blanks-pointed": (clean_markdown, "](<", " ", "!"),
+    "link-title": (clean_markdown, "](http://a", " ", '"'),
+    "fence": (clean_markdown, "", "`", "!"),
+    "fence-blanks": (clean_markdown, "```", " ", "!"),
+    "picture": (clean_markdown, "", "<img src=attachment:a" + "b" * 190, ">"),
+    "environments": (sanitize, "", "<p>" + "\\begin{a}" * 900 + "</p>", ""),
+    "base64": (is_base64, "", " ", "!"),
+    "base64-end": (is_base64, "", "=", "!"),
+    "reply": (values_in, "," * 100_001 + '"', '\\"', ""),
+    "reply-cut": (values_in, "," * 100_001 + '"', '\\"', "\\"),
+}
+"""What reads a text, and how its worst one begins, goes on and ends."""
+SIZE = 2**15
+
+
+@pytest.mark.parametrize("name", WORST)
+def test_the_time_for_the_worst_text_grows_as_its_length(name):
+    """Four times the length takes sixteen times as long where a pattern is quadratic."""
+    read, first, again, last = WORST[name]
+
+    def seconds(length):
+        text = first + again * (length // len(again) + 1) + last
+        text = text.encode() if read is values_in else text
+        started = time.process_time()
+        with suppress(TooDeepError):
+            read(text)
+        return time.process_time() - started
+
+    seconds(SIZE)  # imports
+    assert min(seconds(4 * SIZE) for _ in range(2)) < 8 * seconds(SIZE) + 0.05
+
+
+def test_a_large_table_and_an_odd_page_are_still_shown():
+    rows = "".join(f"<tr><td id='a{i}'>{i}</td><td>b<br></td></tr>" for i in range(3000))
+    styled = f"<style>td {{ color: red }}</style><!-- a --><table class='dataframe'>{rows}</table>"
+    assert clean_html(styled).count("</td>") == 6000
+    assert "nested" not in clean_html("<ul><li>a<li>b</ul><p>c" * 300)
 
 
 def test_a_class_directory_of_before_gets_the_lines_that_protect(tmp_path):

@@ -147,7 +147,7 @@ def test_canvas_export_knows_logins(tmp_path):
         '"Li, Wei",14,,li2,A,\n'
     )
     (row,) = read_list(export)
-    assert row == Listed(number="14", names=("Li, Wei",), ids=("li2",))
+    assert row == Listed(platform="Canvas", number="14", names=("Li, Wei",), ids=("li2",))
     people = [Person(id="li1"), Person(id="li2")]
     (one,), _ = sort_by_student([entry("liwei_14_6_a.ipynb")], "hw", lambda name: False)
     assert Roster(people, [row]).match(one) == ("li2", "the list")
@@ -315,7 +315,7 @@ def test_what_is_no_zip_is_one_line(folder, tmp_path, data):
 
 
 def test_two_parts_that_mean_one_student_are_both_left(folder, tmp_path):
-    files = {f"lovelaceada_4711_1_{NB}": "x", f"Ada Lovelace_7_assignsubmission_file/{NB}": "y"}
+    files = {f"Ada Lovelace_{n}_assignsubmission_file/{NB}": str(n) for n in (7, 8)}
     found = taken(folder, packed(tmp_path / "s.zip", files))
     assert all("would all match ada" in one.words for one in found.values()) and len(found) == 2
     assert os.listdir(folder / "submitted") == []
@@ -343,6 +343,84 @@ def test_the_command_says_who_and_how_and_exits_with_2_where_it_needs_you(
     assert code == 2 and err.startswith("autograde: stranger (15): matches no student")
     assert run(tmp_path / "missing.zip")[0] == 2
     assert run(tmp_path)[0] == 2  # nothing of it is a student's
+
+
+HANA = {"hana": {"first_name": "Hana", "last_name": "Holm", "lms_user_id": "4712"}}
+PREFIX = "x_4712_assignsubmission_file_"
+
+
+@pytest.fixture
+def with_hana(folder):
+    with Gradebook(f"sqlite:///{folder}/gradebook.db") as gradebook:
+        gradebook.add_student("hana", **HANA["hana"])
+    return folder
+
+
+CANVAS_LIST = [Listed(platform="Canvas", number="4712", ids=("hana",))]
+MOODLE_LIST = [Listed(platform="Moodle", number="4712", ids=("hana",), time="2026-03-02 10:00")]
+
+
+@pytest.mark.parametrize(
+    "name, whose, listed",
+    [
+        (f"lovelaceada_4711_1_{PREFIX}{NB}", {"ada"}, CANVAS_LIST),
+        (f"lovelaceada_LATE_4711_1_x_4711_assignsubmission_file_{NB}", {"ada"}, CANVAS_LIST),
+        (f"lovelaceada_4711_1_hana+{ASSIGNMENT}+2026-03-01 x+r_{NB}", {"ada"}, ()),
+        (f"lovelaceada_4711_1_hw_2_1_{NB}", {"ada"}, CANVAS_LIST),
+        (f"lovelaceada_4711_1_x_4712_9_{NB}", set(), CANVAS_LIST),
+        (f"x_4712_1_4711_9_{NB}", set(), ()),  # a name of her own, "x_.4712_.1" in Canvas
+        (f"holmhana_4712_1_4711_9_{NB}", set(), CANVAS_LIST),
+        (f"x_4712_4711_9_{NB}", set(), CANVAS_LIST),
+        (f"x_\u0664\u0667\u0661\u0662_1_4711_9_{NB}", set(), ()),
+        (f"_4711_1_x_4712_assignsubmission_file_{NB}", {"ada"}, ()),
+        (f"Ada Lovelace_4711_assignsubmission_file_{PREFIX}{NB}", {"ada"}, MOODLE_LIST),
+        (f"Ada Lovelace_4711_assignsubmission_file_/{PREFIX}{NB}", {"ada"}, MOODLE_LIST),
+        (f"Ada Lovelace/hana/{NB}", set(), ()),
+    ],
+)
+@pytest.mark.parametrize("hana_too", [False, True])
+def test_no_name_makes_a_students_work_anothers(with_hana, tmp_path, name, whose, listed, hana_too):
+    hers = {
+        "Canvas": f"holmhana_4712_2_{NB}",
+        "Moodle": f"Hana Holm_4712_assignsubmission_file_{NB}",
+        "folder": f"hana/{NB}",
+    }
+    platform = "Moodle" if name.startswith("Ada Lovelace_") else "Canvas"
+    files = {name: "ada's"}
+    if hana_too:
+        files[hers["folder" if "Lovelace/" in name else platform]] = "hana's"
+    found = taken(with_hana, packed(tmp_path / "s.zip", files), listed=listed).values()
+    assert {one.student for one in found if one.became == "new"} == whose | (
+        {"hana"} if hana_too else set()
+    )
+    if hana_too:
+        assert lies(with_hana, "hana") == "hana's"
+    if whose:
+        assert lies(with_hana, "ada") == "ada's"
+        assert any(one.late for one in found) == ("_LATE_" in name)
+        assert {one.time for one in found if one.student == "ada"} == {""}
+
+
+def test_a_platform_is_that_of_all_names_or_asked_for(with_hana, tmp_path):
+    def sent(*names, **options):
+        archive = packed(tmp_path / "s.zip", {name: "x" for name in names})
+        found = taken(with_hana, archive, replaces=True, **options).values()
+        return {one.student or one.handed for one in found}
+
+    canvas, moodle = f"lovelaceada_4711_1_{NB}", f"Hana Holm_4712_assignsubmission_file/{NB}"
+    both = f"x_4712_assignsubmission_file_4711_9_{NB}"  # a Canvas student who chose this name
+    for names in ((canvas, moodle), (canvas, f"hana/{NB}"), (moodle, "hana.ipynb")):
+        with pytest.raises(RefusedError, match=r"some names are as \w+ writes them.* --from"):
+            sent(*names)
+    assert sent(canvas, moodle, platform="Canvas") == {"ada", moodle}
+    assert sent(canvas, moodle, platform="Moodle") == {"hana", canvas}
+    with pytest.raises(RefusedError, match="from Moodle or Canvas"):
+        sent(both)
+    assert sent(both, platform="Canvas") == {"ada"}
+    assert sent(both, f"holmhana_4712_2_{NB}") == {"ada", "hana"}
+    assert sent(canvas, "notes.txt") == {"ada", "notes.txt"}
+    with pytest.raises(RefusedError, match="list of Moodle's"):
+        sent(canvas, listed=MOODLE_LIST)
 
 
 def entry(name, size=1):

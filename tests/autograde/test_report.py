@@ -439,4 +439,5 @@ def test_what_a_flag_means_stands_below_the_flags_that_are_there(big_page, tmp_p
     assert "edited checks : a locked cell" in words.replace("checks:", "checks :")
     assert "to read" not in words, "nobody has that one"
     quiet = page.class_page(make(tmp_path / "class", {"ada": Paper()}), ASSIGNMENT)
+    assert "fewer than 12 notebooks it is unknown what is usual" in " ".join(quiet.split())
     assert "Questions, not findings" not in quiet

@@ -31,7 +31,7 @@ from autograde.classroom.collect.entries import (
     entries_of_zip,
     open_zip,
 )
-from autograde.classroom.collect.naming import Handed, is_junk, sort_by_student
+from autograde.classroom.collect.naming import Handed, Platform, is_junk, sort_by_student
 from autograde.classroom.collect.people import (
     Listed,
     NotMatchedError,
@@ -78,6 +78,7 @@ def collect(
     replaces: bool = False,
     take_new: bool = False,
     file_times: bool = False,
+    platform: Platform | None = None,
 ) -> Iterator[Collected]:
     """Take submissions from an archive or a folder, and report what happened to each.
 
@@ -89,15 +90,18 @@ def collect(
         replaces: Take files that differ from what is there; the old ones are kept in replaced/.
         take_new: Also take students that the gradebook does not know, under the archive's name.
         file_times: Take the files' own times as the times at which they were handed in.
+        platform: Where the archive is from; None decides by its names.
 
     Raises:
-        RefusedError: It is not an archive that can be read.
+        RefusedError: It is not an archive that can be read, its names are not of one platform, or
+            the list is another platform's.
         FileNotFoundError: It does not exist.
     """
     roster = Roster(_people(folder), listed, take_new=take_new)
     with ExitStack() as stack:
         entries = _entries(source, stack)
-        parts, left = sort_by_student(entries, assignment, roster.knows)
+        parts, left = sort_by_student(entries, assignment, roster.knows, platform)
+        _check_lists(parts, listed)
         yield from map(_nobodys, left)
         work = folder / "submitted"
         work.mkdir(exist_ok=True)
@@ -110,6 +114,17 @@ def collect(
             row = roster.listed.get(handed.number)
             said = replace(handed, time=row.time) if row and row.time else handed
             yield taker.take(said, *matched)
+
+
+def _check_lists(parts: list[Handed], listed: Sequence[Listed]) -> None:
+    """Refuse the list of one platform for an archive of the other: their numbers differ."""
+    archives = {one.platform for one in parts} & {"Canvas", "Moodle"}
+    if archives and (wrong := {row.platform for row in listed} - archives):
+        raise RefusedError(
+            f"the names in the archive are {archives.pop()}'s, but --list gives a list of "
+            f"{wrong.pop()}'s, which numbers students differently. Give the list of the same "
+            "platform"
+        )
 
 
 def _people(folder: Path) -> list[Person]:

@@ -12,6 +12,11 @@
 Neither Canvas nor Moodle writes into its archive when something was handed in: the times of the
 files there are the download's.
 
+The end of a name is the student's to choose, so a name is read from its beginning, and which
+platform an archive is from is decided once, from all of its names. Moodle leaves no underscore in
+a student's name. Canvas does, where the student may choose that name, so each number that could be
+the user's is kept: where two of them are students', nobody is guessed.
+
 Source: Canvas, lib/content_zipper.rb; Moodle, mod/assign/classes/downloader.php; nbgrader 0.9.6,
 exchange/default/submit.py.
 """
@@ -23,18 +28,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from autograde.classroom.collect.entries import Entry
+from autograde.classroom.collect.entries import Entry, RefusedError
+from autograde.classroom.names import shown
 
-CANVAS = re.compile(
-    r"(?P<name>.+?)(?P<late>_late)?_(?P<number>\d+)_\d+_(?P<file>.+)", re.IGNORECASE | re.DOTALL
-)
+CANVAS = re.compile(r"(?P<name>.*?)(?:_late)?_(?P<number>[0-9]+)_[0-9]+_(?P<file>.+)", re.I | re.S)
 CANVAS_ANONYMOUS = re.compile(
-    r"anon(?P<late>_late)?_(?P<number>[a-z0-9]{5})_\d+_(?P<file>.+)", re.IGNORECASE
+    r"(?P<name>(?:late_)?anon)(?:_late)?_(?P<number>[a-z0-9]{5})_[0-9]+_(?P<file>.+)", re.I | re.S
 )
+CANVAS_LATE = re.compile(r"(?:_late_[0-9]+|\Alate_anon_[a-z0-9]+|\Aanon_late_[a-z0-9]+)_", re.I)
+CANVAS_NUMBER = re.compile(r"(?<=_)[0-9]+(?=_[0-9]+_.)", re.S)
 MOODLE = re.compile(
-    r"(?P<name>.+)_(?P<number>\d+)_assignsubmission_(?P<kind>[a-z]+)(?:_(?P<file>.*))?"
+    r"(?P<name>[^_]+)_(?P<number>[0-9]+)_assignsubmission_(?P<kind>[a-z]+)(?:_(?P<file>.*))?", re.S
 )
-EXCHANGE = re.compile(r"(?P<name>.+)\+(?P<assignment>[^+]+)\+(?P<time>\d{4}-[^+]+)(?:\+[^+]*)?")
+EXCHANGE = re.compile(r"(?P<name>.+)\+(?P<assignment>[^+]+)\+(?P<time>[0-9]{4}-[^+]+)(?:\+[^+]*)?")
 JUNK = re.compile(r"__MACOSX|__pycache__|Thumbs\.db|desktop\.ini|\..*", re.IGNORECASE)
 """What systems leave in folders. (`.ipynb_checkpoints` among it.)"""
 
@@ -50,10 +56,14 @@ class Handed:
     """The student's, in the platform's spelling."""
     number: str = ""
     """The platform's own, if it gives one."""
+    numbers: frozenset[str] = frozenset()
+    """Students' numbers that its names may mean; more than one where they do not tell whose."""
     late: bool = False
     """True if the platform marked it as late."""
     time: str = ""
     """When it was handed in, if the archive's names tell."""
+    assignment: str = ""
+    """Which it is for, if they tell that."""
     files: list[Entry] = field(default_factory=list)
 
     @property
@@ -63,20 +73,29 @@ class Handed:
 
 
 def sort_by_student(
-    entries: Iterable[Entry], assignment: str, is_student: Callable[[str], bool]
+    entries: Iterable[Entry],
+    assignment: str,
+    is_student: Callable[[str], bool],
+    platform: Platform | None = None,
 ) -> tuple[list[Handed], list[Entry]]:
     """Sort files by student, and list those that belong to nobody.
 
     Args:
         entries: Everything in the archive.
         assignment: Its name; what the exchange holds of others is passed over.
-        is_student: Whether a folder's name is a student's: a folder around all of them is not.
+        is_student: Whether a name or a number is a student's: a folder around all of them is not.
+        platform: Where the archive is from; None decides by its names.
+
+    Raises:
+        RefusedError: Its names do not tell.
     """
     entries = [entry for entry in entries if not is_junk(entry)]
     outermost = None
     for _ in range(MAX_WRAPPED):
-        found, left = _sorted(entries, assignment)
-        if any(one.platform != "folder" or is_student(one.name) for one in found):
+        wanted = platform or _platform(entries)
+        found, left = _sorted(entries, assignment, wanted, is_student)
+        fits = wanted != "folder" and any(READERS[wanted](entry) for entry in entries)
+        if fits or any(one.platform == "folder" and is_student(one.name) for one in found):
             return found, left
         outermost = outermost or (found, left)
         entries = _unwrapped(entries)
@@ -92,42 +111,108 @@ def is_junk(entry: Entry) -> bool:
     return any(part != ".." and JUNK.fullmatch(part) for part in entry.parts)
 
 
-def _sorted(entries: list[Entry], assignment: str) -> tuple[list[Handed], list[Entry]]:
+def _platform(entries: list[Entry]) -> Platform:
+    """The one platform whose form all names have; what would be nobody's anyway has no say.
+
+    Raises:
+        RefusedError: Only some of the names have it, or all have that of two.
+    """
+    plain = [one for one in entries if not one.refused and _of_folder(one)]
+    named = {
+        platform: [one for one in entries if read(one)]
+        for platform, read in READERS.items()
+        if platform != "folder"
+    }
+    others = {
+        platform: [one for one in plain if not READERS[platform](one)]
+        for platform, fit in named.items()
+        if fit
+    }
+    fitting = [platform for platform, rest in others.items() if not rest]
+    if len(fitting) == 1 or not others:
+        return fitting[0] if fitting else "folder"
+    if fitting:
+        named_both = shown(named[fitting[0]][0].parts[0])
+        why = f"every name could be one from {' or '.join(fitting)}, e.g. {named_both}"
+    else:
+        most = max(others, key=lambda platform: len(named[platform]))
+        why = (
+            f"some names are as {most} writes them, e.g. {shown(named[most][0].parts[0])}, and "
+            f"others are not, e.g. {shown(others[most][0].parts[0])}"
+        )
+    raise RefusedError(
+        f"{why}. Where is the archive from? Say so with --from canvas, moodle, exchange or folder; "
+        "files with other names are then left out, one line each."
+    )
+
+
+def _sorted(
+    entries: list[Entry],
+    assignment: str,
+    platform: Platform,
+    is_student: Callable[[str], bool],
+) -> tuple[list[Handed], list[Entry]]:
     found: dict[tuple[str, ...], Handed] = {}
     left = []
     for entry in entries:
-        exchanged = EXCHANGE.fullmatch(entry.parts[0])
-        if exchanged and exchanged["assignment"] != assignment:
-            continue
-        one = _read(entry)
-        if one is None or (entry.refused and one.platform == "folder"):
+        one = READERS[platform](entry)
+        if one is None or (entry.refused and platform == "folder"):
             left.append(entry)
             continue
-        known = found.setdefault((one.platform, one.name, one.number, one.time), one)
+        if (
+            platform == "exchange"
+            and EXCHANGE.fullmatch(entry.parts[0])["assignment"] != assignment
+        ):
+            continue
+        one.numbers = frozenset(filter(is_student, one.numbers))
+        doubtful = sorted(one.numbers)[1:]  # kept apart from what is certainly a student's
+        known = found.setdefault((one.name, one.number, one.time, *doubtful), one)
         if known is not one:
             known.files += one.files
             known.late |= one.late
     return _latest(found.values()), left
 
 
-def _read(entry: Entry) -> Handed | None:
-    """Whose an entry is; None where its name does not say."""
+def _of_moodle(entry: Entry) -> Handed | None:
     first, *rest = entry.parts
-    if match := MOODLE.fullmatch(first):
-        parts = [part for part in (match["file"], *rest) if part]
-        inner = [entry.below(*parts)] if parts and match["kind"] == "file" else []
-        return Handed(platform="Moodle", name=match["name"], number=match["number"], files=inner)
-    if (match := EXCHANGE.fullmatch(first)) and rest:
-        files = [entry.below(*rest)]
-        return Handed(platform="exchange", name=match["name"], time=match["time"], files=files)
-    if match := CANVAS_ANONYMOUS.fullmatch(first) or CANVAS.fullmatch(first):
-        return Handed(
-            platform="Canvas",
-            name=match.groupdict().get("name", "anon"),
-            number=match["number"],
-            late=bool(match["late"]),
-            files=[entry.below(match["file"], *rest)],
-        )
+    if not (match := MOODLE.fullmatch(first)):
+        return None
+    parts = [part for part in (match["file"], *rest) if part]
+    inner = [entry.below(*parts)] if parts and match["kind"] == "file" else []
+    return Handed(platform="Moodle", name=match["name"], number=match["number"], files=inner)
+
+
+def _of_exchange(entry: Entry) -> Handed | None:
+    first, *rest = entry.parts
+    if not rest or not (match := EXCHANGE.fullmatch(first)):
+        return None
+    return Handed(
+        platform="exchange",
+        name=match["name"],
+        time=match["time"],
+        assignment=match["assignment"],
+        files=[entry.below(*rest)],
+    )
+
+
+def _of_canvas(entry: Entry) -> Handed | None:
+    first, *rest = entry.parts
+    match = CANVAS_ANONYMOUS.fullmatch(first)
+    name = "anon" if match else ""
+    if not (match := match or CANVAS.fullmatch(first)):
+        return None
+    return Handed(
+        platform="Canvas",
+        name=name or match["name"],
+        number=match["number"],
+        numbers=frozenset(CANVAS_NUMBER.findall(first)),
+        late=CANVAS_LATE.search(first) is not None,
+        files=[entry.below(match["file"], *rest)],
+    )
+
+
+def _of_folder(entry: Entry) -> Handed | None:
+    first, *rest = entry.parts
     if rest:
         return Handed(platform="folder", name=first, files=[entry.below(*rest)])
     if entry.suffix in (".ipynb", ".zip"):
@@ -135,11 +220,20 @@ def _read(entry: Entry) -> Handed | None:
     return None
 
 
+READERS: dict[Platform, Callable[[Entry], Handed | None]] = {
+    "Moodle": _of_moodle,
+    "exchange": _of_exchange,
+    "Canvas": _of_canvas,
+    "folder": _of_folder,
+}
+"""Whose an entry is, by platform; None where its name is not as that platform writes it."""
+
+
 def _latest(found: Iterable[Handed]) -> list[Handed]:
     """Of several attempts in the exchange, the last. (Times of one form sort as texts.)"""
     latest: dict[tuple[str, ...], Handed] = {}
     for one in found:
-        key = one.platform, one.name, one.number
+        key = one.name, one.number, *sorted(one.numbers)[1:]
         if key not in latest or latest[key].time < one.time:
             latest[key] = one
     return list(latest.values())

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from autograde.class_dir import did_you_mean, few
-from autograde.classroom.collect.naming import Handed
+from autograde.classroom.collect.naming import Handed, Platform
 from autograde.classroom.names import shown, why_no_id
 
 MAX_LIST = 20 * 2**20
@@ -48,6 +48,7 @@ class Person:
 class Listed:
     """A line of a platform's own list of students."""
 
+    platform: Platform
     number: str
     """What the archive calls the student."""
     names: tuple[str, ...] = ()
@@ -95,13 +96,17 @@ def read_list(path: Path) -> list[Listed]:
 def _of_canvas(row: Mapping[str, str]) -> Listed:
     ids = (_text(row, "sis login id"), _text(row, "sis user id"))
     return Listed(
-        number=_text(row, "id"), names=(_text(row, "student"),), ids=tuple(filter(None, ids))
+        platform="Canvas",
+        number=_text(row, "id"),
+        names=(_text(row, "student"),),
+        ids=tuple(filter(None, ids)),
     )
 
 
 def _of_moodle(row: Mapping[str, str]) -> Listed:
     ids = (_text(row, column) for column in ("username", "id number", "email address"))
     return Listed(
+        platform="Moodle",
         number=_text(row, "identifier").rpartition(" ")[2],
         names=(_text(row, "full name"),),
         ids=tuple(filter(None, ids)),
@@ -142,12 +147,12 @@ class Roster:
             for spelled in (person.id, person.email, person.number):
                 if spelled:
                     self._by.setdefault(f"={_same(spelled)}", set()).add(person.id)
-            for spelled in {*person.spellings, key(person.id)}:
+            for spelled in {*person.spellings, key(person.id)} - {""}:
                 self._by.setdefault(spelled, set()).add(person.id)
 
     def knows(self, name: str) -> bool:
-        """Whether a name is a student's id, address or number."""
-        return f"={_same(name)}" in self._by
+        """Whether a name is a student's: id, address, number, or first and last name."""
+        return name in self.listed or f"={_same(name)}" in self._by or key(name) in self._by
 
     def match(self, handed: Handed) -> tuple[str, str]:
         """Return a student's id, and how it was found.
@@ -165,6 +170,11 @@ class Roster:
             ways += [(key(name), "the list's name") for name in row.names]
         if handed.name != "anon" and handed.platform != "folder":
             ways.append((key(handed.name), "name"))
+        if len(handed.numbers) > 1:
+            raise NotMatchedError(
+                f"has a name in which {few(sorted(handed.numbers))} could each be the student's "
+                "number. Look it up in Canvas, and rename the files in the archive"
+            )
         for spelled, how in ways:
             who = self._by.get(spelled, set()) - self._others(handed)
             if len(who) == 1:
