@@ -28,7 +28,7 @@ from autograde.classroom.submissions import SubmissionFault
 from autograde.classroom.verdicts import own_fault
 from autograde.exercise import Exercise
 from autograde.kinds import ValueExercise
-from autograde.kinds.fix import written_change
+from autograde.kinds.fix import CODE, written_change
 from autograde.referee import judge
 from autograde.sandbox.isolation import Isolation
 from autograde.sandbox.limits import Limits
@@ -216,7 +216,8 @@ def _answer(
 ) -> Any:
     answer = session.ask(exercise.id, function, case)
     if exercise.kind == "fix" and isinstance(answer, dict) and "changed" in answer:
-        answer["changed"] = written_change(exercise, sources)  # not what the process says
+        code = str(answer.pop(CODE, ""))
+        answer["changed"] = written_change(exercise, sources, code)  # not what the process says
     return answer
 
 

@@ -26,6 +26,7 @@ from autograde import bank, plain
 from autograde.answers import Raised, answer_of
 from autograde.by_hand import written_by_hand
 from autograde.exercise import AnswerError
+from autograde.kinds.fix import CODE, code_of
 from autograde.kinds.value import called, plain_value
 from autograde.kit.student import current
 from autograde.quiet import quiet
@@ -286,6 +287,8 @@ class Shell:
                 answer = answer_of(exercise, function, case, device=torch.device(self.device))
             if isinstance(answer, Raised):
                 return _raised(answer.kind, answer.text)
+            if exercise.kind == "fix":
+                answer = {**answer, CODE: code_of(function)}
             return {"value": base64.b64encode(plain.to_bytes(answer)).decode()}
         except plain.PlainDataError as fault:
             return _raised("AnswerError", f"What was returned cannot be an answer: {fault}")
