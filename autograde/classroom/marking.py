@@ -34,6 +34,7 @@ from autograde.sandbox.isolation import Isolation
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.protections import tell
 from autograde.sandbox.session import StudentSession
+from autograde.seeds import another_seed
 from autograde.verdict import Verdict
 from autograde.words import as_html, message
 from course.engine import choose_device
@@ -82,7 +83,8 @@ def _mark(job: dict[str, Any]) -> dict[str, Any]:
     run = _Run(job, cells, not_run)
     run.through()
     if not_run and misses_something(run.shown, run.verdicts):
-        run = _Run(job, cells, set())
+        again = {**job, "seed": another_seed(job["seed"])}  # what the first run saw is of no use
+        run = _Run(again, cells, set())
         run.through()
     devices.must_compute(run.device)
     return {"graded": True, "notes": notes, **run.result()}
@@ -106,6 +108,8 @@ class _Run:
         self.records: list[dict[str, Any]] = []
         self.verdicts: list[Verdict] = []
         self.answered: Answered = {}
+        self.seeds: dict[str, int] = {}
+        """Of the cases that a function was last asked, by its name."""
 
     def through(self) -> None:
         """Run the cells in a process of the student's, and ask the checks."""
@@ -129,7 +133,8 @@ class _Run:
             call = self.job["assignment"]["calls"][grade_id(cell)]
             sources = [one["source"] for one in self.shown]
             student = self.job.get("student", "")
-            verdict = _referee(session, call, self.seed, student, sources, self.answered)
+            seed = self._seed_of(call["function"])
+            verdict = _referee(session, call, seed, student, sources, self.answered)
             self.verdicts.append(verdict)
             self.records.append(_record(cell, verdict))
             return {"outputs": [_shown(verdict)], "check": True}
@@ -138,6 +143,16 @@ class _Run:
             return {"outputs": handed_in(cell, said), "not_run": True}
         self.answered.clear()
         return {"outputs": [clean_output(output, said) for output in session.run(cell["source"])]}
+
+    def _seed_of(self, function: str) -> int:
+        """The seed of a function's cases: another one where a cell ran since they were asked, and
+        could have worked out their answers."""
+        before = self.seeds.get(function)
+        if before is None:
+            self.seeds[function] = self.seed
+        elif not any(asked == function for asked, _ in self.answered):
+            self.seeds[function] = another_seed(before)
+        return self.seeds[function]
 
     def result(self) -> dict[str, Any]:
         """What `mark` returns of it."""
