@@ -98,6 +98,55 @@ def test_what_an_earlier_cell_started_is_refused_the_courses_functions_though_it
     assert "NotAllowedError" not in later["text"]  # as in any ordinary cell
 
 
+LEFT_ON = """
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+met = []
+class Late(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        met.append(func)
+        return func(*args, **kwargs or {})
+class Below(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        met.append(func)
+        return func(*args, **kwargs or {})
+torch.set_default_device("meta")
+for mode in (Late(), Below()): mode.__enter__()
+met.clear()
+def clip_by_global_norm(parameters, max_norm):
+    return torch.ones(1) * len(met)
+"""
+
+
+def test_a_mode_left_on_takes_no_part_in_an_answer_and_is_on_again_afterwards():
+    with StudentSession(None, Limits(cell_s=10.0)) as session:
+        session.run(LEFT_ON)
+        answer = session.ask(CLIP.id, CLIP.name, CASE)
+        (later,) = session.run("print(len(met), torch.ones(2).device, len(met) > 1)")
+    assert answer["norm"] == 0.0
+    assert later["text"] == "0 meta True\n"
+
+
+FORGED = """
+from autograde import bank
+loop = bank.load("03a.fix-the-loop")
+for name in ("run", "draw"):
+    object.__setattr__(loop, name, lambda *a: {"train_modes": ["train"]})
+bank.load = lambda id: loop
+def fit(*args): return [0.0]
+"""
+
+
+def test_what_reports_on_a_function_is_put_back_before_it_is_asked():
+    loop = bank.load("03a.fix-the-loop")
+    case = loop.cases(loop.parts[0], seed=1)[0]
+    with StudentSession(None, Limits(cell_s=10.0)) as session:
+        session.run(FORGED)
+        answer = session.ask(loop.id, loop.name, case)
+    assert answer["train_modes"] == [] and answer["val_modes"] == "eval"
+
+
 LEFT = """
 import gc
 from pathlib import Path
