@@ -41,7 +41,7 @@ from autograde.by_hand import (
     refusal,
 )
 from autograde.exercise import Exercise, NotAllowedError
-from autograde.sandbox import kernel
+from autograde.sandbox import copies, kernel
 from autograde.sandbox.board import numbers
 
 STAND_INS = {"course.engine.step": ("course.debug.museum.exhibit",)}
@@ -65,10 +65,16 @@ def leave_only_questions() -> None:
     for name in sorted(modules):
         _put_guards(functions_of(sys.modules[name]), _guard(name, guarded))
     others = set().union(*(refused for _, refused in guarded)) - modules
-    for function in {python_function(f) for exercise in exercises for f in exercise.by_hand}:
-        what = f"{function.__module__}.{function.__qualname__}"
-        if what in others:
-            _put_guards([function], _guard(what, guarded))
+    by_hand = {python_function(f) for exercise in exercises for f in exercise.by_hand}
+    theirs = {f"{f.__module__}.{f.__qualname__}": f for f in by_hand}
+    theirs = {what: function for what, function in theirs.items() if what in others}
+    for what, function in theirs.items():
+        _put_guards([function], _guard(what, guarded))
+    ours = (f for name in sorted(modules) for f in functions_of(sys.modules[name]))
+    codes = [f.__code__ for f in (*ours, *theirs.values())]
+    _hooks.append(
+        copies.hook_for([c for c in codes if _seen in c.co_consts], _seen, theirs.values())
+    )
     covered()  # while each reference still says what it is made of
     _take_answers(exercises)
 
@@ -119,6 +125,15 @@ def _take_texts(modules: set[str], needed: set[FunctionType]) -> None:
         for key, value in list(module.items()):
             if not (key in kept[name] or key.startswith("__") or isinstance(value, Exercise)):
                 del module[key]
+
+
+_hooks: list[copies.Hook] = []
+
+
+def refuse_copies() -> None:
+    """Of guarded functions, in this process: see `copies`."""
+    if _hooks:
+        copies.install(_hooks.pop())
 
 
 _page = mmap(-1, PAGESIZE)

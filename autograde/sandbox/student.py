@@ -109,6 +109,7 @@ def serve(
 def _settle(folder: Path, limits: Limits, isolation: Isolation, pipe: int) -> None:
     """A session of its own, a bare environment, a private folder, no terminal, locked away."""
     stubs.leave_only_questions()
+    stubs.refuse_copies()
     covered = stubs.covered()
     os.setsid()
     _close_inherited(pipe)

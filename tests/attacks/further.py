@@ -189,6 +189,29 @@ AFTER = {
     ),
 }  # fmt: skip
 
+TORCHS = {
+    "torch-reloaded": attack(
+        "torch's own function, read again from its file: it has no guard",
+        "import importlib, torch.nn.utils.clip_grad as file",
+        calling("return importlib.reload(file).clip_grad_norm_(parameters, max_norm)"),
+        says="is a copy of a function",
+    ),
+    "torch-compiled": attack(
+        "the same from the text of its file",
+        "import types, torch.nn.utils.clip_grad as file\nmine = types.ModuleType('mine')\n"
+        "text = open(file.__file__).read()",
+        calling("exec(compile(text, 'mine', 'exec'), vars(mine))\nreturn mine.clip_grad_norm_(parameters, max_norm)"),
+        says="is a copy of a function",
+    ),
+    "torch-by-its-code": attack(
+        "the same from the code alone, without running the file",
+        "import types, torch.nn.utils.clip_grad as file\ncodes = [c for c in compile(open(file.__file__).read(), 'mine', 'exec').co_consts if hasattr(c, 'co_code')]",
+        calling("for c in codes:\n    f = types.FunctionType(c, vars(file))\n    if c.co_name == '_clip_grads_with_norm_': clip = f\n"
+                "ps = list(parameters)\nnorm = file._get_total_norm([p.grad for p in ps if p.grad is not None])\nclip(ps, max_norm, norm)\nreturn norm"),
+        says="is a copy of a function",
+    ),
+}  # fmt: skip
+
 OUTLIVING = {
     "del-burns": attack("an object that never lets go", calling(
         "class Burn:\n    def __del__(self):\n        while True: pass\nBurn()\nreturn 1.0")),
@@ -229,7 +252,4 @@ KINDS = {
     "default-changed": attack("float64 and another device by default", "import torch\ntorch.set_default_dtype(torch.float64)\ntorch.set_default_device('meta')", calling("return torch.ones(())")),
 }  # fmt: skip
 
-FURTHER = {**CHANNEL, **TELLING, **AFTER, **OUTLIVING, **KINDS}
-
-STILL_EARN = ("guard-taken-out",)
-"""Known and open: it calls the course's own function where its guards do not reach."""
+FURTHER = {**CHANNEL, **TELLING, **AFTER, **TORCHS, **OUTLIVING, **KINDS}
