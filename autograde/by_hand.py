@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
-from autograde.exercise import Exercise
+from torch.overrides import TorchFunctionMode
+
+from autograde.exercise import Exercise, NotAllowedError
 
 
 @contextmanager
@@ -25,13 +27,54 @@ def written_by_hand(exercise: Exercise) -> Iterator[None]:
     """While the student's function runs, the reference and similar functions refuse to answer."""
     functions = refusing(exercise)
     codes = [function.__code__ for function in functions]
+    operators = {name for f in exercise.by_hand for name in OPERATORS.get(called_in_torch(f), ())}
     try:
         for function in functions:
             function.__code__ = refusal(called(function), exercise.name)
-        yield
+        with WithoutOperators(operators, exercise.name) if operators else nullcontext():
+            yield
     finally:
         for function, code in zip(functions, codes, strict=True):
             function.__code__ = code
+
+
+OPERATORS = {
+    "cross_entropy": ("cross_entropy_loss",),
+    "nll_loss": ("nll_loss", "nll_loss_nd", "nll_loss2d", "nll_loss_forward", "nll_loss2d_forward"),
+    "batch_norm": (
+        "batch_norm", "native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm",
+        "_batch_norm_impl_index", "batch_norm_with_update", "_batch_norm_with_update",
+        "_batch_norm_with_update_functional", "_native_batch_norm_legit_functional",
+        "_native_batch_norm_legit_no_training", "_batch_norm_no_update", "miopen_batch_norm",
+    ),
+    "instance_norm": ("instance_norm",),
+    "group_norm": ("group_norm", "native_group_norm"),
+    "dropout": ("dropout", "dropout_", "native_dropout", "_fused_dropout"),
+    "dropout2d": ("feature_dropout", "feature_dropout_"),
+    "alpha_dropout": ("alpha_dropout", "alpha_dropout_"),
+    "feature_alpha_dropout": ("feature_alpha_dropout", "feature_alpha_dropout_"),
+}  # fmt: skip
+"""Operators of torch that are a function of `torch.nn.functional` as a whole, without its code."""
+
+
+def called_in_torch(function: Callable[..., Any]) -> str:
+    """Name of a function of `torch.nn.functional`; empty for all others."""
+    ours = getattr(function, "__module__", "") == "torch.nn.functional"
+    return function.__name__ if ours else ""
+
+
+class WithoutOperators(TorchFunctionMode):
+    """Within it these operators refuse, by whichever of their names they are called."""
+
+    def __init__(self, operators: set[str], asked: str) -> None:
+        self.operators, self.asked = operators, asked
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Refuse, or call."""
+        name = getattr(func, "__name__", "").partition(".")[0]
+        if name in self.operators:
+            raise NotAllowedError(why_not(name, self.asked))
+        return func(*args, **kwargs or {})
 
 
 _refusing: dict[str, list[FunctionType]] = {}
@@ -164,9 +207,14 @@ def names_in(code: CodeType) -> set[str]:
 @cache
 def refusal(name: str, asked: str) -> CodeType:
     """Code that only reports that it may not be called."""
-    text = f"{name} does what this exercise asks you to write yourself: {asked} may not use it."
+    text = why_not(name, asked)
     code = _refusing_code()
     return code.replace(co_consts=tuple(text if c == WHY else c for c in code.co_consts))
+
+
+def why_not(name: str, asked: str) -> str:
+    """What a refusal says."""
+    return f"{name} does what this exercise asks you to write yourself: {asked} may not use it."
 
 
 WHY = "why it refuses"

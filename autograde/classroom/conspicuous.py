@@ -31,7 +31,7 @@ INSIDES = frozenset(
         *("co_consts", "co_code", "cell_contents", "f_locals", "f_globals", "f_back"),
         *("_getframe", "_current_frames", "get_objects", "get_referrers", "get_referents"),
         *("meta_path", "settrace", "setprofile", "addaudithook", "input_transformers_post"),
-        *("fork", "_exit", "while_graded", "_guard_of", "healthy_step"),
+        *("fork", "_exit", "healthy_step"),
     }
 )
 """Attributes that an answer to an exercise has no use for."""

@@ -29,13 +29,14 @@ from autograde.classroom.submissions import SubmissionFault
 from autograde.classroom.verdicts import NOT_JUDGED, own_fault
 from autograde.exercise import Exercise
 from autograde.kinds import ValueExercise
-from autograde.kinds.fix import written_change
+from autograde.kinds.fix import CODE, written_change
 from autograde.referee import RefereeFault, judge
 from autograde.reported import on_a_line, quoted
 from autograde.sandbox.isolation import Isolation, IsolationError
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.protections import tell
 from autograde.sandbox.session import StudentSession
+from autograde.seeds import another_seed
 from autograde.verdict import PartResult, Verdict
 from autograde.words import UNJUDGED, as_html, message
 from course.engine import choose_device
@@ -87,7 +88,8 @@ def _mark(job: dict[str, Any]) -> dict[str, Any]:
     run = _Run(job, cells, not_run)
     run.through()
     if not_run and not run.used_all_time and misses_something(run.shown, run.verdicts):
-        run = _Run(job, cells, set())
+        again = {**job, "seed": another_seed(job["seed"])}  # what the first run saw is of no use
+        run = _Run(again, cells, set())
         run.through()
     devices.must_compute(run.device)
     return {"graded": True, **run.result(), "notes": [*notes, *run.notes]}
@@ -115,6 +117,8 @@ class _Run:
         self.outputs_left = MAX_OUTPUTS
         self.used_all_time = False
         """Whether the process was ended as the whole notebook's time was over."""
+        self.seeds: dict[str, int] = {}
+        """Of the cases that a function was last asked, by its name."""
 
     def through(self) -> None:
         """Run the cells in a process of the student's, and ask the checks."""
@@ -161,15 +165,26 @@ class _Run:
         call = self.job["assignment"]["calls"][grade_id(cell)]
         sources = [one["source"] for one in self.shown]
         exercise, student = bank.load(call["exercise_id"]), self.job.get("student", "")
+        seed = self._seed_of(call["function"])
         try:
-            verdict = _referee(session, call, self.seed, student, sources, self.answered)
+            verdict = _referee(session, call, seed, student, sources, self.answered)
             return verdict, message(verdict, exercise)
         except Exception as fault:
             if not is_of_the_answer(fault):
                 raise
             self.notes.append(f"{self.job['path']}: {_to_read(cell, fault)}")
-            verdict = _not_judged(exercise, call, self.seed, fault)
+            verdict = _not_judged(exercise, call, seed, fault)
             return verdict, message(verdict, exercise)
+
+    def _seed_of(self, function: str) -> int:
+        """The seed of a function's cases: another one where a cell ran since they were asked, and
+        could have worked out their answers."""
+        before = self.seeds.get(function)
+        if before is None:
+            self.seeds[function] = self.seed
+        elif not any(asked == function for asked, _ in self.answered):
+            self.seeds[function] = another_seed(before)
+        return self.seeds[function]
 
     def result(self) -> dict[str, Any]:
         """What `mark` returns of it."""
@@ -289,7 +304,8 @@ def _answer(
 ) -> Any:
     answer = session.ask(exercise.id, function, case)
     if exercise.kind == "fix" and isinstance(answer, dict) and "changed" in answer:
-        answer["changed"] = written_change(exercise, sources)  # not what the process says
+        code = str(answer.pop(CODE, ""))
+        answer["changed"] = written_change(exercise, sources, code)  # not what the process says
     return answer
 
 

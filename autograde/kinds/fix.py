@@ -14,18 +14,22 @@ from __future__ import annotations
 
 import ast
 import difflib
+import hashlib
 import inspect
 import re
 import sys
 import textwrap
 from collections.abc import Callable
-from types import FunctionType
+from contextlib import suppress
+from functools import lru_cache
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
 
 from autograde.by_hand import refusal
-from autograde.exercise import Exercise
+from autograde.exercise import UNFIT, Exercise
+from autograde.quiet import quiet
 
 
 def change_size(given: str, function: Callable[..., Any], *, most: int) -> str:
@@ -75,13 +79,83 @@ def limit(exercise: Exercise) -> str:
     )
 
 
-def written_change(exercise: Exercise, cells: list[str]) -> str:
-    """The same from the text of a notebook's cells, whatever the student's process says."""
+def written_change(exercise: Exercise, cells: list[str], code: str) -> str | dict[str, str]:
+    """The same from the text of a notebook's cells, whatever the student's process says.
+
+    Args:
+        exercise: A loop to fix.
+        cells: Sources of the notebook's code cells up to the check.
+        code: `code_of` the function that was called: the text counted is the one it is made of.
+    """
     module = _module_of(exercise)
-    try:
-        return size_of(changed_lines(module.GIVEN, source_of(exercise.name, cells)), module.MOST)
-    except (SyntaxError, StopIteration):
-        return "all"
+    lines = _lines_by_code(tuple(cells)).get(code)
+    if lines is None:
+        name = exercise.name
+        text = (
+            f"the changed lines cannot be counted, since no def {name} in the cells above is the "
+            f"function that was called. Leave def {name}(...) without a decorator, and give the "
+            "name to nothing else."
+        )
+        return {UNFIT: text[0].upper() + text[1:]}
+    return size_of(_difference(_plain_lines(module.GIVEN), list(lines)), module.MOST)
+
+
+CODE = "__code__"
+"""Key in an answer to a loop to fix: `code_of` the function that gave it."""
+
+
+def code_of(function: Callable[..., Any]) -> str:
+    """A hash of what a function does, which its text gives as well; empty if it has no code or is
+    wrapped into another one."""
+    code = getattr(function, "__code__", None)
+    wrapped = hasattr(function, "__wrapped__")
+    return _hash_of(code) if isinstance(code, CodeType) and not wrapped else ""
+
+
+def _hash_of(code: CodeType) -> str:
+    consts = [
+        _hash_of(c) if isinstance(c, CodeType)
+        else sorted(map(repr, c)) if isinstance(c, frozenset)
+        else repr(c)
+        for c in code.co_consts
+    ]  # fmt: skip
+    about = (
+        *(code.co_code, consts, code.co_names, code.co_varnames, code.co_freevars),
+        *(code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount),
+    )
+    return hashlib.sha256(repr(about).encode("utf-8", "backslashreplace")).hexdigest()
+
+
+@lru_cache(maxsize=4)
+def _lines_by_code(cells: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """The lines of each function that cells define at their top level, by `code_of` it."""
+    found = {}
+    for cell in cells:
+        if len(cell) > MOST_CODE:
+            continue
+        for node in _statements(cell):
+            if isinstance(node, ast.FunctionDef):
+                whole = compile(ast.Module([node], []), "cell", "exec", dont_inherit=True)
+                codes = [c for c in whole.co_consts if isinstance(c, CodeType)]
+                found |= {
+                    _hash_of(c): tuple(_lines_of(node)) for c in codes if c.co_name == node.name
+                }
+    return found
+
+
+def _statements(cell: str) -> list[ast.stmt]:
+    """A cell's statements, where they can be compiled; commands such as `%time` are left out."""
+    for source in (cell, MAGIC.sub(r"\1pass", cell)):
+        with suppress(SyntaxError, ValueError, RecursionError, MemoryError), quiet():
+            tree = ast.parse(source)
+            compile(tree, "cell", "exec", dont_inherit=True)
+            return tree.body
+    return []
+
+
+MOST_CODE = 50_000
+"""Characters of a cell that are read."""
+MAGIC = re.compile(r"^([ \t]*)(?:[%!?].*|[\w., ]+=[ \t]*[%!].*|[\w.]+\?\??[ \t]*)$", re.MULTILINE)
 
 
 def _module_of(exercise: Exercise) -> Any:
@@ -130,7 +204,10 @@ def changed_lines(given: str, written: str) -> int:
     Raises:
         SyntaxError: One of the two is not Python.
     """
-    before, after = _plain_lines(given), _plain_lines(written)
+    return _difference(_plain_lines(given), _plain_lines(written))
+
+
+def _difference(before: list[str], after: list[str]) -> int:
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     return sum(
         max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in matcher.get_opcodes() if tag != "equal"
@@ -138,22 +215,14 @@ def changed_lines(given: str, written: str) -> int:
 
 
 def _plain_lines(source: str) -> list[str]:
-    """The body's lines without docstring, comments and the author's layout."""
+    """The lines of the function that a source defines."""
     tree = ast.parse(textwrap.dedent(source))
-    body = next(node for node in tree.body if isinstance(node, ast.FunctionDef)).body
+    return _lines_of(next(node for node in tree.body if isinstance(node, ast.FunctionDef)))
+
+
+def _lines_of(function: ast.FunctionDef) -> list[str]:
+    """The body's lines without docstring, comments and the author's layout."""
+    body = function.body
     if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
         body = body[1:]
     return [line for node in body for line in ast.unparse(node).splitlines()]
-
-
-def source_of(name: str, cells: list[str]) -> str:
-    """The last top-level definition of a function in a notebook's code cells; empty if none is."""
-    for cell in reversed(cells):
-        try:
-            statements = ast.parse(cell).body
-        except SyntaxError:  # a magic, or a cell that does not run
-            continue
-        for node in reversed(statements):
-            if isinstance(node, ast.FunctionDef) and node.name == name:
-                return ast.unparse(node)
-    return ""

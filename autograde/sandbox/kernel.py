@@ -17,6 +17,7 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 MNT_DETACH = 2
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
+PROT_READ, MAP_SHARED, MAP_FIXED = 1, 1, 16
 SYS_MOUNT_SETATTR = 442  # the same on every machine
 MADV_COLLAPSE, LARGE_PAGE = 25, 2**21
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
@@ -76,6 +77,19 @@ def drop_capabilities() -> None:
     """None left: not over this namespace either."""
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     call("syscall", SYS_CAPSET[MACHINE], header, (ctypes.c_uint32 * 6)())
+
+
+def map_over(address: int, size: int, descriptor: int) -> None:
+    """Have a file's bytes at an address, for reading only and for good, instead of what was there.
+
+    No call makes them writable, as the descriptor is open for reading only.
+    """
+    mmap = ctypes.CDLL(None, use_errno=True).mmap
+    mmap.restype = ctypes.c_void_p
+    where = (ctypes.c_void_p(address), ctypes.c_size_t(size))
+    mapped = mmap(*where, PROT_READ, MAP_SHARED | MAP_FIXED, descriptor, ctypes.c_long(0))
+    if mapped != address:
+        raise OSError(ctypes.get_errno(), f"mmap: {os.strerror(ctypes.get_errno())}")
 
 
 def gather_into_large_pages() -> None:

@@ -2,7 +2,9 @@
 
 Denied are calls that look into other processes, change mounts or namespaces, load code into the
 kernel, reach parts of it with a long history of faults, hold memory that no process is charged
-for, or change what ends a process with its keeper. Sockets other than local ones are denied, so
+for, change what ends a process with its keeper, or tell what others have read of the files that all
+share: submissions of one run are asked the same cases, and the page cache outlives a process (how
+long a first read takes still tells a bit of it). Sockets other than local ones are denied, so
 that a download says `Permission denied` at once. The filter is classic BPF, a list of
 instructions (code, jump if true, jump if false, value), written by hand; it can't be taken off.
 """
@@ -39,17 +41,23 @@ DENIED: dict[str, tuple[int, int]] = {  # (x86_64, aarch64); -1: does not exist 
     "msgget": (68, 186), "vmsplice": (278, 75),
     # counted by user, so that one could use up what is the keeper's
     "inotify_init": (253, -1), "inotify_init1": (294, 26), "mq_open": (240, 180),
+    "mincore": (27, 232), "cachestat": (451, 451),  # what is in memory of a file
     "iopl": (172, -1), "ioperm": (173, -1), "modify_ldt": (154, -1), "vhangup": (153, 58),
 }  # fmt: skip
 SOCKET, CLONE, CLONE3, IOCTL = (41, 198), (56, 220), (435, 435), (16, 29)
 PRCTL, DEATH_SIGNAL = (157, 167), 1
 SCHED_SETAFFINITY = (203, 122)
+READ_WITH_FLAGS, WRITE_WITH_FLAGS = (327, 286), (328, 287)  # preadv2, pwritev2
+FADVISE, MADVISE, COLD, PAGEOUT = (221, 223), (28, 233), 20, 21
+FLOCK, FCNTL, LOCKS, DIRECTORY_NOTIFY = (73, 32), (72, 25), (6, 7, 37, 38), 1026
+"""Locks on a shared file would be seen by those that run at the same time; nobody else is in here
+who minds."""
 AF_UNIX = 1
 NAMESPACES = 0x7E020000  # every CLONE_NEW... flag
 TYPE_INTO_TERMINAL = (0x5412, 0x541C)
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, KILL, REFUSE = 0x7FFF0000, 0x80000000, 0x00050000
-NUMBER, ARCH, FIRST_ARG, SECOND_ARG = 0, 4, 16, 24
+NUMBER, ARCH, FIRST_ARG, SECOND_ARG, THIRD_ARG, SIXTH_ARG = 0, 4, 16, 24, 32, 56
 
 Instruction = tuple[int, int, int, int]
 
@@ -84,6 +92,15 @@ def program(machine: str) -> list[Instruction]:
     lines += by_argument(CLONE[which], FIRST_ARG, apart)
     lines += by_argument(PRCTL[which], FIRST_ARG, refused(DEATH_SIGNAL, 0))  # says done, does not
     lines += refused(SCHED_SETAFFINITY[which], 0)
+    lines += refused(FADVISE[which], 0) + refused(FLOCK[which], 0)
+    locking = [line for command in LOCKS for line in refused(command, 0)]
+    locking += refused(DIRECTORY_NOTIFY)
+    lines += by_argument(FCNTL[which], SECOND_ARG, locking)
+    for numbers in (READ_WITH_FLAGS, WRITE_WITH_FLAGS):
+        plain = [(EQUAL, 1, 0, 0), (RETURN, 0, 0, REFUSE | errno.EOPNOTSUPP)]
+        lines += by_argument(numbers[which], SIXTH_ARG, plain)
+    evicting = [line for advice in (COLD, PAGEOUT) for line in refused(advice, 0)]
+    lines += by_argument(MADVISE[which], THIRD_ARG, evicting)
     typing = [line for request in TYPE_INTO_TERMINAL for line in refused(request)]
     lines += by_argument(IOCTL[which], SECOND_ARG, typing)
     return [*lines, (RETURN, 0, 0, ALLOW)]

@@ -27,6 +27,7 @@ from autograde.exercise import UNFIT, Answer, AnswerError, Case
 from autograde.kinds.value import plain_value
 from autograde.reported import on_a_line, reported
 from autograde.sandbox import control_group, owner, parent
+from autograde.sandbox.board import Board
 from autograde.sandbox.channel import Channel, TooLongError
 from autograde.sandbox.isolation import TOO_MUCH_MEMORY, Isolation, IsolationError
 from autograde.sandbox.limits import Limits
@@ -72,6 +73,7 @@ class StudentSession:
         self.limits, self.isolation, self.device = limits, isolation, device
         self.ended = ""
         """Why the process ended; empty while it runs."""
+        self.board = Board()
         _sweep_once()
         self.folder = private_folder()
         try:
@@ -79,6 +81,7 @@ class StudentSession:
                 _copy_plain_files(submission, self.folder, limits.file_bytes)
             self._start()
         except BaseException:  # a full disk, say, which must not stay full for the next one
+            self.board.close()
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
         self.output_left = limits.output_bytes
@@ -170,6 +173,7 @@ class StudentSession:
     def close(self) -> None:
         """End the process and all that it has started, and remove its folder."""
         self._kill("")
+        self.board.close()
         if self.process.exitcode in (None, -signal.SIGKILL):  # its keeper could not clear away
             control_group.clear(self.folder.name)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -202,6 +206,7 @@ class StudentSession:
             self._kill(self._out_of_time(timeout_s))
             return None
         try:
+            self.board.show(request.get("exercise", ""))
             raw = self._exchange({"id": self.count, **request}, min(timeout_s, left_s), spent)
         except TimeoutError:
             others = len(descendants(self.process.pid)) - (not self.isolation.trusted)
@@ -266,10 +271,15 @@ class StudentSession:
     def _start(self) -> None:
         context = parent.warm_context()
         ours, theirs = context.Pipe()
-        about = (theirs, str(self.folder), self.limits, self.isolation, self.device)
+        seen = self.board.reading_end()
+        about = (theirs, str(self.folder), self.limits, self.isolation, self.device, seen)
         self.process = context.Process(target=serve, args=about, daemon=True)
-        parent.begin(self.process)
-        theirs.close()
+        try:
+            parent.begin(self.process)
+        finally:
+            theirs.close()
+            if seen is not None:
+                seen.close()
         self.pipe = Channel(ours)
 
     def _wait_until_ready(self) -> None:

@@ -1,9 +1,9 @@
 """In a student's process the bank contains questions without answers.
 
     bank        reference, right and wrong functions refuse for good; their code is gone
-    course      what an exercise asks to write by hand works in ordinary cells, and refuses while a
-                graded call runs; so do copies of its code made in an earlier cell, and processes
-                started there
+    course      what an exercise asks to write by hand works in ordinary cells, and refuses from a
+                graded call until the next cell; so do copies of its code made in an earlier cell,
+                and processes started there; the grader says which is the case (`board`)
     values      the answer to a number or a choice stays: whoever reads the bank knows it at home
     files       the bank and the files that hold references are covered (`covered`)
 
@@ -17,17 +17,17 @@ from __future__ import annotations
 import __future__
 
 import ast
+import ctypes
 import gc
 import importlib
 import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import cache
-from mmap import mmap
+from mmap import PAGESIZE, mmap
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import autograde
@@ -41,10 +41,12 @@ from autograde.by_hand import (
     refusal,
 )
 from autograde.exercise import Exercise, NotAllowedError
+from autograde.sandbox import copies, kernel
+from autograde.sandbox.board import numbers
 
 STAND_INS = {"course.engine.step": ("course.debug.museum.exhibit",)}
 """Modules that hold the same answers under other names, by the module that an exercise guards."""
-PLACEHOLDER = "autograde's guard stands here"
+GUARD, BOARD = "autograde's guard stands here", "autograde's board stands here"
 FUTURE = __future__.annotations.compiler_flag
 
 
@@ -57,16 +59,22 @@ def leave_only_questions() -> None:
     modules = set().union(*by_exercise.values())
     for name in modules:
         importlib.import_module(name)
+    guarded = [("", frozenset[str]())]
+    guarded += [(e.name, frozenset(_guarded(e, by_exercise[e.id]))) for e in exercises]
+    assert list(numbers()) == [exercise.id for exercise in exercises]
     for name in sorted(modules):
-        _put_guards(functions_of(sys.modules[name]), name)
-    guarded = {e.id: frozenset(_guarded(e, by_exercise[e.id])) for e in exercises}
-    others = set().union(*guarded.values()) - modules
-    for function in {python_function(f) for exercise in exercises for f in exercise.by_hand}:
-        what = f"{function.__module__}.{function.__qualname__}"
-        if what in others:
-            _put_guards([function], what)
-    for exercise in exercises:
-        _know(exercise, guarded[exercise.id])
+        _put_guards(functions_of(sys.modules[name]), _guard(name, guarded))
+    others = set().union(*(refused for _, refused in guarded)) - modules
+    by_hand = {python_function(f) for exercise in exercises for f in exercise.by_hand}
+    theirs = {f"{f.__module__}.{f.__qualname__}": f for f in by_hand}
+    theirs = {what: function for what, function in theirs.items() if what in others}
+    for what, function in theirs.items():
+        _put_guards([function], _guard(what, guarded))
+    ours = (f for name in sorted(modules) for f in functions_of(sys.modules[name]))
+    codes = [f.__code__ for f in (*ours, *theirs.values())]
+    _hooks.append(
+        copies.hook_for([c for c in codes if _seen in c.co_consts], _seen, theirs.values())
+    )
     covered()  # while each reference still says what it is made of
     _take_answers(exercises)
 
@@ -119,52 +127,47 @@ def _take_texts(modules: set[str], needed: set[FunctionType]) -> None:
                 del module[key]
 
 
-def _make_guards() -> tuple[Callable[..., Any], ...]:
-    """`guard_of(what)` makes a guard, `know(exercise, what)` that an answer may not call this,
-    `while_graded(exercise)` is the context in which that refuses, and `share()` lets all processes
-    that are forked from here on see which exercise is being asked: one that was forked in an
-    earlier cell could answer in the student's place. What they have in common has no name."""
-    guarded: list[tuple[str, frozenset[str]]] = [("", frozenset())]
-    numbers: dict[str, int] = {}
-    board: list[mmap] = []
-    made: dict[str, Callable[[], None]] = {}
-
-    def asked_now() -> int:
-        return int.from_bytes(board[0][:2], "little") if board else 0
-
-    def guard_of(what: str) -> Callable[[], None]:
-        def guard() -> None:
-            name, refused = guarded[asked_now()]
-            if what in refused:
-                raise NotAllowedError(
-                    f"The course's own code is what this exercise asks you to write: {name} may "
-                    "not call it, nor a copy of it."
-                )
-
-        return made.setdefault(what, guard)
-
-    def know(exercise: Exercise, refused: frozenset[str]) -> None:
-        numbers[exercise.id] = len(guarded)
-        guarded.append((exercise.name, refused))
-
-    def share() -> None:
-        board[:] = [mmap(-1, 2)]
-
-    @contextmanager
-    def while_graded(exercise: Exercise) -> Iterator[None]:
-        if not board:
-            share()
-        before = board[0][:2]
-        board[0][:2] = numbers[exercise.id].to_bytes(2, "little")
-        try:
-            yield
-        finally:
-            board[0][:2] = before
-
-    return guard_of, know, while_graded, share
+_hooks: list[copies.Hook] = []
 
 
-_guard_of, _know, while_graded, share = _make_guards()
+def refuse_copies() -> None:
+    """Of guarded functions, in this process: see `copies`."""
+    if _hooks:
+        copies.install(_hooks.pop())
+
+
+_page = mmap(-1, PAGESIZE)
+_place = ctypes.addressof(ctypes.c_char.from_buffer(_page))
+_seen = memoryview(_page).toreadonly().cast("H").__getitem__
+"""The number on the board: `_seen(0)`."""
+
+
+def look_at(board: int) -> None:
+    """Have the guards of this process, and of all that it starts, read the grader's board.
+
+    Args:
+        board: Its descriptor, open for reading.
+    """
+    kernel.map_over(_place, PAGESIZE, board)
+
+
+def _guard(what: str, guarded: list[tuple[str, frozenset[str]]]) -> tuple[Callable[[], Any], ...]:
+    """What a guard calls, by the number on the board. It is made of C's functions and values that
+    can't be changed, which leave nothing to be exchanged from Python."""
+    ended = (nothing for nothing in ())
+    next(ended, None)
+    return tuple(
+        MethodType(
+            ended.throw,
+            NotAllowedError(
+                f"The course's own code is what this exercise asks you to write: {name} may not "
+                "call it, nor a copy of it."
+            ),
+        )
+        if what in refused
+        else int
+        for name, refused in guarded
+    )
 
 
 def guarded_with_stand_ins(exercise: Exercise) -> set[str]:
@@ -181,10 +184,10 @@ def _guarded(exercise: Exercise, modules: set[str]) -> Iterator[str]:
             yield f"{function.__module__}.{function.__qualname__}"
 
 
-def _put_guards(functions: list[FunctionType], what: str) -> None:
+def _put_guards(functions: list[FunctionType], guard: tuple[Callable[[], Any], ...]) -> None:
     """Compile functions again with a guard at their head, and exchange their codes.
 
-    The guard is a constant of the code itself: a function made of a copy of the code asks it too.
+    Guard and board are constants of the code itself: a function made of a copy of it asks them too.
     """
     codes: dict[tuple[str, int], CodeType] = {}
     for function in functions:
@@ -192,7 +195,7 @@ def _put_guards(functions: list[FunctionType], what: str) -> None:
         key = code.co_qualname, code.co_firstlineno
         if key not in codes:
             codes |= _with_placeholders(code, alone=len(functions) == 1)
-        function.__code__ = _with_guard(codes[key], _guard_of(what))
+        function.__code__ = _with_guard(codes[key], guard)
 
 
 def _with_placeholders(of: CodeType, *, alone: bool) -> dict[tuple[str, int], CodeType]:
@@ -206,12 +209,12 @@ def _with_placeholders(of: CodeType, *, alone: bool) -> dict[tuple[str, int], Co
     tree = ast.parse(_by_itself(of, text) if alone else text)
     for node in list(_functions_in(tree)):
         after_docstring = 1 if ast.get_docstring(node) is not None else 0
-        asked = ast.parse(f"{PLACEHOLDER!r}()").body[0]
-        for one in (asked, asked.value, asked.value.func):
+        asked = ast.parse(f"{GUARD!r}[{BOARD!r}(0)]()").body[0]
+        for one in ast.walk(asked):
             ast.copy_location(one, node.body[0])
         node.body.insert(after_docstring, asked)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a constant that is called: it will be our guard
+        warnings.simplefilter("ignore")  # texts that are called: they will be what they stand for
         whole = compile(tree, of.co_filename, "exec", of.co_flags & FUTURE)
     return {(code.co_qualname, code.co_firstlineno): code for code in _codes(whole)}
 
@@ -242,6 +245,12 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(const)
 
 
-def _with_guard(code: CodeType, guard: Callable[[], None]) -> CodeType:
-    consts = [_with_guard(c, guard) if isinstance(c, CodeType) else c for c in code.co_consts]
-    return code.replace(co_consts=tuple(guard if c == PLACEHOLDER else c for c in consts))
+def _with_guard(code: CodeType, guard: tuple[Callable[[], Any], ...]) -> CodeType:
+    known = {GUARD: guard, BOARD: _seen}
+    consts = [
+        _with_guard(c, guard) if isinstance(c, CodeType)
+        else known.get(c, c) if isinstance(c, str)
+        else c
+        for c in code.co_consts
+    ]  # fmt: skip
+    return code.replace(co_consts=tuple(consts))

@@ -26,10 +26,11 @@ from autograde import bank, plain
 from autograde.answers import Raised, answer_of
 from autograde.by_hand import written_by_hand
 from autograde.exercise import AnswerError
+from autograde.kinds.fix import CODE, code_of
 from autograde.kinds.value import called, plain_value
 from autograde.kit.student import current
 from autograde.quiet import quiet
-from autograde.sandbox import stubs
+from autograde.sandbox import own, stubs
 from autograde.sandbox.bounds import limit_growth
 from autograde.sandbox.isolation import Isolation, lock_away
 from autograde.sandbox.limits import Limits
@@ -39,7 +40,12 @@ MAX_OUTPUT = 200_000
 
 
 def serve(
-    pipe: Connection, folder: str, limits: Limits, isolation: Isolation, device: str = "cpu"
+    pipe: Connection,
+    folder: str,
+    limits: Limits,
+    isolation: Isolation,
+    device: str = "cpu",
+    board: Connection | None = None,
 ) -> None:
     """Answer messages until the pipe closes. Runs in a fork of the warm parent.
 
@@ -53,8 +59,12 @@ def serve(
         limits: What is counted is set here; time is kept by the other side.
         isolation: Whether the process is locked away.
         device: Where answers are computed.
+        board: The reading end of the grader's `Board`.
     """
     try:
+        if board is not None:
+            stubs.look_at(board.fileno())
+            board.close()
         _settle(Path(folder), limits, isolation, pipe.fileno())
     except OSError as refused:
         pipe.send_bytes(json.dumps({"fault": str(refused)}).encode())
@@ -64,6 +74,7 @@ def serve(
     shell.device = device
     if device.startswith("cuda"):
         _share_gpu(device)
+    put_back, answer = own.taken(), Shell.call
     pipe.send_bytes(b'{"ready": true}')
     while True:
         try:
@@ -80,7 +91,8 @@ def serve(
             elif request["do"] == "value":
                 reply["answer"] = shell.value_of(request["name"])
             else:
-                reply["answer"] = shell.call(request)
+                put_back(request["exercise"])
+                reply["answer"] = answer(shell, request, put_back)
         except KeyboardInterrupt:
             reply["interrupted"] = True
         except SystemExit as leaving:
@@ -101,7 +113,7 @@ def serve(
 def _settle(folder: Path, limits: Limits, isolation: Isolation, pipe: int) -> None:
     """A session of its own, a bare environment, a private folder, no terminal, locked away."""
     stubs.leave_only_questions()
-    stubs.share()
+    stubs.refuse_copies()
     covered = stubs.covered()
     os.setsid()
     _close_inherited(pipe)
@@ -275,21 +287,31 @@ class Shell:
         except plain.PlainDataError as fault:
             return _raised("AnswerError", f"This value cannot be an answer: {fault}")
 
-    def call(self, request: dict[str, Any]) -> Any:
-        """Put a case to a function of the student's; the answer, or what was raised."""
+    def call(self, request: dict[str, Any], put_back: own.PutBack) -> Any:
+        """Put a case to a function of the student's; the answer, or what was raised.
+
+        Args:
+            request: The message.
+            put_back: See `own`.
+        """
         import torch
 
         exercise = bank.load(request["exercise"])
         function = self.shell.user_ns.get(request["function"])
         if not callable(function):
             return _raised("NameError", not_defined(request["function"]))
-        case = plain.from_bytes(base64.b64decode(request["case"]))
         try:
-            with stubs.while_graded(exercise), written_by_hand(exercise), quiet():
-                answer = answer_of(exercise, function, case, device=torch.device(self.device))
-            if isinstance(answer, Raised):
-                return _raised(answer.kind, answer.text)
-            return {"value": base64.b64encode(plain.to_bytes(answer)).decode()}
+            with own.without_modes():
+                case = plain.from_bytes(base64.b64decode(request["case"]))
+                with quiet(), written_by_hand(exercise):
+                    where = torch.device(self.device)
+                    answer = answer_of(exercise, function, case, device=where)
+                put_back(request["exercise"])
+                if isinstance(answer, Raised):
+                    return _raised(answer.kind, answer.text)
+                if exercise.kind == "fix":
+                    answer = {**answer, CODE: code_of(function)}
+                return {"value": base64.b64encode(plain.to_bytes(answer)).decode()}
         except plain.PlainDataError as fault:
             return _raised("AnswerError", f"What was returned cannot be an answer: {fault}")
 

@@ -22,7 +22,7 @@ from torch import nn  # noqa: E402
 
 import autograde.bank  # noqa: E402
 from autograde.kinds import fix  # noqa: E402
-from autograde.sandbox import control_group, stubs, student  # noqa: E402
+from autograde.sandbox import control_group, own, stubs, student  # noqa: E402
 from autograde.sandbox.parent import without_address_grammar  # noqa: E402
 from course.worked.startup import put_off_compiler  # noqa: E402
 
@@ -68,6 +68,7 @@ touch_lazy_parts()
 load_questions()
 control_group.places()
 student.ready_shell().run("1")
+own.prepare()
 gc.freeze()  # the collector leaves inherited objects alone, so that their pages stay shared
 gc.enable()
 atexit.register(os._exit, 0)  # to take torch apart piece by piece would last a second

@@ -67,7 +67,7 @@ TELLING = {
     "guard-taken-out": attack(
         "the guards are constants of the code: they are exchanged for nothing",
         REFERENCE + "import types\ndef free(code):\n"
-        "    return code.replace(co_consts=tuple((lambda: None) if callable(c) else free(c) if hasattr(c, 'co_code') else c for c in code.co_consts))\n"
+        "    return code.replace(co_consts=tuple((lambda *a: 0) if callable(c) else free(c) if hasattr(c, 'co_code') else (int,) if type(c) is tuple and int in c else c for c in code.co_consts))\n"
         "from course.engine import clipping\ng = dict(vars(clipping))\nfor n, f in list(g.items()):\n"
         "    k = getattr(f, '__kwdefaults__', None)\n    f = getattr(f, '__wrapped__', f)\n"
         "    if isinstance(f, types.FunctionType):\n        g[n] = types.FunctionType(free(f.__code__), g, n, f.__defaults__); g[n].__kwdefaults__ = f.__kwdefaults__",
@@ -135,6 +135,83 @@ TELLING = {
     ),
 }  # fmt: skip
 
+SEEN = """
+import torch
+import course.engine
+seen = []
+def right():
+    gs, ceiling = seen[0]
+    ps = [torch.nn.Parameter(torch.ones(2) if g is None else torch.ones_like(g)) for g in gs]
+    for p, g in zip(ps, gs): p.grad = None if g is None else g.clone()
+    norm = float(course.engine.clip_by_global_norm(ps, ceiling))
+    return norm, [p.grad for p in ps]
+def clip_by_global_norm(parameters, max_norm):
+    seen[:] = [([None if p.grad is None else p.grad.clone() for p in parameters], max_norm)]
+    return -1.0
+"""
+"""Keeps each case; `right()` is the answer of the course's function, if somebody lets it answer."""
+
+AFTER = {
+    "packed-by-another": attack(
+        "the answer is exchanged while it is packed",
+        SEEN + "from autograde import plain\npack = plain.to_bytes\n"
+        "def to_bytes(value):\n    norm, grads = right()\n    return pack({**value, 'norm': norm, 'grads': grads})\n"
+        "plain.to_bytes = to_bytes",
+    ),
+    "encoded-by-another": attack(
+        "the same in a function of the standard library that packing calls",
+        SEEN + "import base64, json\nencode = base64.b64encode\n"
+        "def b64encode(raw, *more):\n    if raw[:8] == b'{\"norm\":':\n"
+        "        norm, grads = right()\n        raw = json.dumps({'norm': norm, 'disturbed': [], 'grads': [g if g is None else {'__tensor__': str(g.dtype)[6:], 'shape': list(g.shape), 'data': encode(g.numpy().tobytes()).decode()} for g in grads]}).encode()\n"
+        "    return encode(raw, *more)\nbase64.b64encode = b64encode",
+    ),
+    "code-of-the-loop": attack(
+        "what puts a case to the function keeps its name and gets another code",
+        REFERENCE + "import base64, builtins, torch\nfrom autograde import bank, plain\n"
+        "from autograde.sandbox.student import Shell\ndef forged(request):\n    e = bank.load(request['exercise'])\n"
+        "    case = plain.from_bytes(base64.b64decode(request['case']))\n"
+        "    return {'value': base64.b64encode(plain.to_bytes(e.run(theirs, case, torch.device('cpu')))).decode()}\n"
+        "builtins.forged = forged\nShell.call.__code__ = (lambda self, request, *more: forged(request)).__code__",
+        LAZY,
+    ),
+    "board-wiped": attack(
+        "whatever a guard is made of is found, and the number that it reads is overwritten",
+        REFERENCE + "import mmap, types\nfrom course.engine import clipping\n"
+        "fs = [getattr(f, '__wrapped__', f) for f in vars(clipping).values() if isinstance(f, types.FunctionType)]\n"
+        "codes = [(f, f.__code__) for f in fs]\ndef reach(x, depth=6):\n    yield x\n"
+        "    if depth:\n        inside = list(x) if isinstance(x, (list, tuple)) else []\n"
+        "        inside += [c.cell_contents for c in getattr(x, '__closure__', None) or ()]\n"
+        "        inside += [getattr(x, n) for n in ('__self__', 'obj') if hasattr(x, n)]\n"
+        "        for one in inside: yield from reach(one, depth - 1)\n"
+        "def wipe():\n    for x in [x for _, code in codes for c in code.co_consts for x in reach(c)]:\n"
+        "        if isinstance(x, (mmap.mmap, memoryview)):\n            try: x[0:2] = bytes(2)\n            except TypeError: pass",
+        calling("for f, code in codes: f.__code__ = code\nwipe()\nreturn theirs(parameters, max_norm)"),
+    ),
+}  # fmt: skip
+
+TORCHS = {
+    "torch-reloaded": attack(
+        "torch's own function, read again from its file: it has no guard",
+        "import importlib, torch.nn.utils.clip_grad as file",
+        calling("return importlib.reload(file).clip_grad_norm_(parameters, max_norm)"),
+        says="is a copy of a function",
+    ),
+    "torch-compiled": attack(
+        "the same from the text of its file",
+        "import types, torch.nn.utils.clip_grad as file\nmine = types.ModuleType('mine')\n"
+        "text = open(file.__file__).read()",
+        calling("exec(compile(text, 'mine', 'exec'), vars(mine))\nreturn mine.clip_grad_norm_(parameters, max_norm)"),
+        says="is a copy of a function",
+    ),
+    "torch-by-its-code": attack(
+        "the same from the code alone, without running the file",
+        "import types, torch.nn.utils.clip_grad as file\ncodes = [c for c in compile(open(file.__file__).read(), 'mine', 'exec').co_consts if hasattr(c, 'co_code')]",
+        calling("for c in codes:\n    f = types.FunctionType(c, vars(file))\n    if c.co_name == '_clip_grads_with_norm_': clip = f\n"
+                "ps = list(parameters)\nnorm = file._get_total_norm([p.grad for p in ps if p.grad is not None])\nclip(ps, max_norm, norm)\nreturn norm"),
+        says="is a copy of a function",
+    ),
+}  # fmt: skip
+
 OUTLIVING = {
     "del-burns": attack("an object that never lets go", calling(
         "class Burn:\n    def __del__(self):\n        while True: pass\nBurn()\nreturn 1.0")),
@@ -175,7 +252,4 @@ KINDS = {
     "default-changed": attack("float64 and another device by default", "import torch\ntorch.set_default_dtype(torch.float64)\ntorch.set_default_device('meta')", calling("return torch.ones(())")),
 }  # fmt: skip
 
-FURTHER = {**CHANNEL, **TELLING, **OUTLIVING, **KINDS}
-
-STILL_EARN = ("guard-taken-out", "while-graded-patched", "main-is-replaced")
-"""Known and open: each calls the course's own function where its guards do not reach."""
+FURTHER = {**CHANNEL, **TELLING, **AFTER, **TORCHS, **OUTLIVING, **KINDS}

@@ -14,10 +14,11 @@ from autograde.classroom.conspicuous import words_for
 from autograde.classroom.export import doubtful_times
 from autograde.classroom.notebook_text import read_notebook
 from autograde.classroom.submissions import SubmissionFault, look_at
-from autograde.sandbox import stubs
+from autograde.exercise import NotAllowedError
+from autograde.sandbox import copies, stubs
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import OURS, StudentSession
-from tests.attacks.further import FURTHER, STILL_EARN
+from tests.attacks.further import FURTHER
 from tests.short_class import hand_in
 
 CLIP = bank.load("03a.clip")
@@ -40,8 +41,8 @@ def test_an_exception_cannot_borrow_the_graders_words(name):
     assert name in words_for({"a": source}, [CLIP.id])[0]
 
 
-@pytest.mark.parametrize("name", STILL_EARN)
-def test_what_still_passes_the_guards_is_named_for_a_person_to_read(name):
+@pytest.mark.parametrize("name", ["guard-taken-out", "main-is-replaced"])
+def test_what_reaches_for_the_guards_is_named_for_a_person_to_read(name):
     cells = {str(n): cell for n, cell in enumerate(FURTHER[name].cells)}
     assert words_for(cells, [CLIP.id])
 
@@ -96,6 +97,55 @@ def test_what_an_earlier_cell_started_is_refused_the_courses_functions_though_it
         (later,) = session.run("os.write(asked[1], b'x'); print(os.read(told[0], 100).decode())")
     assert answer.kind == "ValueError" and answer.text.startswith("NotAllowedError")
     assert "NotAllowedError" not in later["text"]  # as in any ordinary cell
+
+
+LEFT_ON = """
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+met = []
+class Late(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        met.append(func)
+        return func(*args, **kwargs or {})
+class Below(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        met.append(func)
+        return func(*args, **kwargs or {})
+torch.set_default_device("meta")
+for mode in (Late(), Below()): mode.__enter__()
+met.clear()
+def clip_by_global_norm(parameters, max_norm):
+    return torch.ones(1) * len(met)
+"""
+
+
+def test_a_mode_left_on_takes_no_part_in_an_answer_and_is_on_again_afterwards():
+    with StudentSession(None, Limits(cell_s=10.0)) as session:
+        session.run(LEFT_ON)
+        answer = session.ask(CLIP.id, CLIP.name, CASE)
+        (later,) = session.run("print(len(met), torch.ones(2).device, len(met) > 1)")
+    assert answer["norm"] == 0.0
+    assert later["text"] == "0 meta True\n"
+
+
+FORGED = """
+from autograde import bank
+loop = bank.load("03a.fix-the-loop")
+for name in ("run", "draw"):
+    object.__setattr__(loop, name, lambda *a: {"train_modes": ["train"]})
+bank.load = lambda id: loop
+def fit(*args): return [0.0]
+"""
+
+
+def test_what_reports_on_a_function_is_put_back_before_it_is_asked():
+    loop = bank.load("03a.fix-the-loop")
+    case = loop.cases(loop.parts[0], seed=1)[0]
+    with StudentSession(None, Limits(cell_s=10.0)) as session:
+        session.run(FORGED)
+        answer = session.ask(loop.id, loop.name, case)
+    assert answer["train_modes"] == [] and answer["val_modes"] == "eval"
 
 
 LEFT = """
@@ -170,3 +220,18 @@ def test_a_time_in_no_course_is_named_with_the_files_own(tmp_path, stamp):
     os.utime(ada.with_name("timestamp.txt"), (1.7e9, 1.7e9))
     (words,) = doubtful_times(tmp_path, "a").values()
     assert stamp[:10] in words and "2023-11-14" in words
+
+
+def test_no_answer_of_the_bank_is_taken_for_a_copy_of_what_its_exercise_refuses():
+    exercises = [entry.load() for entry in bank.asks_for_code().values()]
+    by_hand = {python_function(f) for exercise in exercises for f in exercise.by_hand}
+    theirs = [f for f in by_hand if not f.__module__.startswith("course.")]
+    look, codes = copies.hook_for([], object(), theirs), 0
+    for exercise in exercises:
+        file = sys.modules[exercise.run.__module__].__file__
+        look("exec", (compile(Path(file).read_text("utf-8"), file, "exec"),))
+        codes += 1
+    text = Path(sys.modules["torch.nn.utils.clip_grad"].__file__).read_text("utf-8")
+    with pytest.raises(NotAllowedError):
+        look("exec", (compile(text, "mine", "exec"),))
+    assert codes > 60 and len(theirs) > 20

@@ -8,17 +8,13 @@ import torch
 
 from autograde.compare import first_difference
 from autograde.words import message
-from tests.attacks.further import FURTHER, STILL_EARN
+from tests.attacks.further import FURTHER
 from tests.attacks.submissions import HONEST
 from tests.attacks.test_attacks import CLIP, graded
 from tests.attacks.world import ENDS_S
 
-OPEN = pytest.mark.xfail(strict=True, reason="the reference's code is in the student's process")
 
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=OPEN) if n in STILL_EARN else n for n in FURTHER]
-)
+@pytest.mark.parametrize("name", FURTHER)
 def test_a_further_attack_earns_nothing_harms_nothing_and_is_told_why(name, world):
     attack = FURTHER[name]
     started = time.monotonic()

@@ -14,6 +14,7 @@ from autograde.bank import script_best, script_regressor
 from autograde.by_hand import written_by_hand
 from autograde.check import Result
 from autograde.compare import Difference
+from autograde.exercise import NotAllowedError
 from autograde.kinds import fix
 from autograde.referee import RefereeFault, judge
 from autograde.words import difference_in_words
@@ -113,6 +114,27 @@ def test_functions_to_be_written_by_hand_refuse_under_every_name_and_come_back()
             with pytest.raises(Exception, match="asks you to write"):
                 function([parameter], 1.0)
     assert another_name([parameter], 1.0) == pytest.approx(5.0)
+
+
+LOGITS, TARGETS, ONES = torch.zeros(2, 3), torch.zeros(2).long(), torch.ones(2, 3, 4)
+OPERATORS = {
+    # ruff: noqa: E501 (calls are data)
+    "cross_entropy_loss": ("01b.cross-entropy", lambda: torch._C._nn.cross_entropy_loss(LOGITS, TARGETS)),
+    "nll_loss": ("01b.cross-entropy", lambda: torch.ops.aten.nll_loss(LOGITS, TARGETS)),
+    "overload": ("01b.cross-entropy", lambda: torch.ops.aten.nll_loss_forward.default(LOGITS, TARGETS, None, 1, -100)),
+    "batch_norm": ("02a.batch-norm", lambda: torch.native_batch_norm(ONES, None, None, None, None, True, 0.1, 1e-5)),
+    "group_norm": ("02a.group-norm", lambda: torch.group_norm(ONES, 1)),
+    "dropout": ("02a.dropout", lambda: torch.native_dropout(ONES, 0.5, True)),
+    "feature_dropout": ("02a.dropout", lambda: torch.feature_dropout(ONES, 0.5, True)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("id", "call"), OPERATORS.values(), ids=OPERATORS)
+def test_what_torch_has_below_such_a_function_refuses_as_well(id, call):
+    call()
+    with written_by_hand(bank.load(id)), pytest.raises(NotAllowedError, match="asks you to write"):
+        call()
+    call()
 
 
 def test_a_reference_that_fails_is_the_referees_fault_not_a_zero():

@@ -6,14 +6,16 @@ import nbformat
 import pytest
 
 from autograde import bank
-from autograde.classroom import page
+from autograde.classroom import marking, page
 from autograde.classroom.assignment import read_assignment
 from autograde.classroom.gradebook import FillIn
 from autograde.classroom.grading import isolation_for, job_for, ran_out_of_time
 from autograde.classroom.marking import mark
 from autograde.classroom.not_run import MAX_OUTPUTS, SAYS, handed_in
 from autograde.classroom.submissions import find_submissions
+from autograde.referee import judge
 from autograde.sandbox.limits import Limits
+from autograde.seeds import another_seed
 from tests.attacks.submissions import HONEST
 from tests.short_class import hand_in
 
@@ -151,6 +153,20 @@ def test_the_class_page_says_how_many_cells_were_not_run():
     assert list(page._not_run({"cleo": verdicts["cleo"]})) == []
 
 
+def test_a_whole_run_asks_other_cases_than_the_one_that_missed_something(
+    tmp_path, isolation, monkeypatch
+):
+    seeds = []
+
+    def noting(exercise, ask, *, seed, **how):
+        seeds.append(seed)
+        return judge(exercise, ask, seed=seed, **how)
+
+    monkeypatch.setattr(marking, "judge", noting)
+    graded(tmp_path, isolation, notebook(BROKEN, MINIDOM), MINIDOM)
+    assert seeds == [7, another_seed(7)]
+
+
 HIDDEN = {**CHECK, "grade_id": "clip-hidden", "points": 1}
 COUNTING = HONEST.replace("grads = ", "calls.append(1)\n    grads = ")
 COUNTED = "print(len(calls))"
@@ -169,3 +185,21 @@ def test_a_hidden_check_asks_again_only_what_a_cell_may_have_changed(between, tm
         number[part.hidden] += len(CLIP_EXERCISE.cases(part, 7))
     again = number[False] if between else 0
     assert int(printed(result, COUNTED)) == number[False] + number[True] + again
+
+
+@pytest.mark.parametrize("order", [("hidden", "shown"), ("shown", "hidden")])
+def test_a_case_is_not_asked_again_once_a_cell_could_have_worked_out_its_answer(
+    order, tmp_path, isolation
+):
+    asks = 'check("03a.clip", clip_by_global_norm, parts="hidden")'
+    shown = notebook("raise NotImplementedError()").cells[-1]
+    hidden = cell(asks, **HIDDEN)
+    noting = HONEST.replace("grads = ", "seen.append(max_norm)\n    grads = ")
+    handed_in = notebook(f"seen = []\n{noting}")
+    first, second = ({"shown": shown, "hidden": hidden}[one] for one in order)
+    looks = "print(len(seen), len(set(seen)))"
+    handed_in.cells[-1:] = [first, cell("table = list(seen)"), second, cell(looks)]
+    result = graded(tmp_path, isolation, handed_in, given=handed_in, run_all=True)
+    assert [check["status"] for check in result["checks"]] == ["right", "right"]
+    asked, distinct = map(int, printed(result, looks).split())
+    assert asked == distinct > len(CLIP_EXERCISE.parts)

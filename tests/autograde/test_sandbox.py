@@ -264,7 +264,7 @@ def test_the_filters_jumps_stay_inside_and_every_path_returns(machine):
 
 def evaluate_filter(lines, arch, number, args=(0, 0)):
     """A machine for classic BPF, as the kernel's documentation describes it."""
-    words = {0: number, 4: arch, 16: args[0], 24: args[1]}
+    words = {0: number, 4: arch} | {16 + 8 * place: arg for place, arg in enumerate(args)}
     accumulator, place = 0, 0
     while True:
         code, yes, no, value = lines[place]
@@ -295,8 +295,42 @@ def test_the_filter_refuses_what_it_names_and_allows_the_rest(machine):
         assert evaluate_filter(lines, arch, socket, (family, 1)) == seccomp.REFUSE | 13
     assert evaluate_filter(lines, arch, clone, (0x11, 0)) == seccomp.ALLOW
     assert evaluate_filter(lines, arch, clone, (kernel.NEWUSER | 0x11, 0)) == seccomp.REFUSE | 1
+    for advice in (seccomp.COLD, seccomp.PAGEOUT):  # says done, does not
+        numbers = seccomp.MADVISE[which], (0, 0, advice)
+        assert evaluate_filter(lines, arch, *numbers) == seccomp.REFUSE
+    assert evaluate_filter(lines, arch, seccomp.MADVISE[which], (0, 0, 4)) == seccomp.ALLOW
+    for flags, result in ((0, seccomp.ALLOW), (8, seccomp.REFUSE | 95)):
+        reading = seccomp.READ_WITH_FLAGS[which], (3, 0, 1, 0, 0, flags)
+        assert evaluate_filter(lines, arch, *reading) == result
     assert evaluate_filter(lines, 0x40000003, 1) == seccomp.KILL  # 32 bit
     assert evaluate_filter(lines, arch, 0) == seccomp.ALLOW
+
+
+PAGES = """
+import ctypes, fcntl, os, sys
+fd = os.open(sys.modules["random"].__file__, os.O_RDONLY)
+os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+fcntl.flock(fd, fcntl.LOCK_EX)
+fcntl.lockf(os.open("own", os.O_RDWR | os.O_CREAT), fcntl.LOCK_EX)
+try:
+    os.preadv(fd, [bytearray(1)], 0, os.RWF_NOWAIT)
+except OSError as fault:
+    print(fault.errno)
+print(os.preadv(fd, [bytearray(5)], 0), fd)
+libc = ctypes.CDLL(None, use_errno=True)
+print(libc.mincore(None, 4096, ctypes.create_string_buffer(1)), ctypes.get_errno())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux's calls")
+def test_what_others_have_read_of_a_shared_file_cannot_be_asked():
+    with StudentSession() as session:
+        (said,) = session.run(PAGES)
+        fd = int(said["text"].split()[2])
+        holder = Path(f"/proc/{session.process.pid}/task/{session.process.pid}/children")
+        info = Path(f"/proc/{holder.read_text().split()[0]}/fdinfo/{fd}").read_text()
+    assert said["text"].split()[:2] == ["95", "5"] and said["text"].split()[3:] == ["-1", "1"]
+    assert "lock:" not in info
 
 
 def test_a_half_message_is_waited_for_no_longer_than_told():

@@ -1,0 +1,68 @@
+"""Which text of a notebook is counted for a loop to fix: that of the function that was called."""
+
+import functools
+
+import pytest
+
+from autograde import bank
+from autograde.bank import fix_the_loop
+from autograde.exercise import UNFIT
+from autograde.kinds.fix import MOST_CODE, code_of, written_change
+
+LOOP = bank.load("03a.fix-the-loop")
+FIXED = fix_the_loop.FIXED
+NEARLY = fix_the_loop.GIVEN.replace("for _ in", "for _i in")
+REWRITTEN = FIXED.replace("inputs", "x").replace("targets", "y").replace("loss", "l")
+OTHER = REWRITTEN.replace("def fit", "def other")
+MOST = f"at most {fix_the_loop.MOST}"
+
+
+def counted(*cells):
+    """What is said of the `fit` that these cells leave, as notebooks would run them."""
+    scope = {"functools": functools}
+    for cell in cells:
+        plain = "\n".join(line for line in cell.splitlines() if not line.lstrip().startswith("%"))
+        exec(compile(plain, "a cell", "exec"), scope)
+    return written_change(LOOP, list(cells), code_of(scope["fit"]))
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        (f"{OTHER}\n@(lambda _: other)\n{NEARLY.strip()}",),
+        (NEARLY, f"%matplotlib inline\n{REWRITTEN}"),
+        (f"{NEARLY}\n{OTHER}\nfit = other",),
+        (f"{OTHER}\n", NEARLY, "fit = other"),
+    ],
+    ids=["decorated", "beside-a-magic", "assigned", "assigned-later"],
+)
+def test_a_loop_written_again_is_counted_whatever_text_stands_beside_it(cells):
+    assert int(counted(*cells)) > fix_the_loop.MOST
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        (FIXED,),
+        (f"%%time\n{FIXED}",),
+        (f"%matplotlib inline\n{FIXED}",),
+        (f"{FIXED.replace('def fit', 'def mine')}\nfit = mine",),
+        (FIXED, REWRITTEN.replace("def fit", "def draft")),
+        (FIXED.replace("epochs):\n", "epochs):  # three bugs\n", 1),),
+    ],
+    ids=["plain", "timed", "with-a-magic", "assigned", "beside-a-draft", "with-a-comment"],
+)  # fmt: skip
+def test_an_honest_repair_is_counted_as_it_stands(cells):
+    assert counted(*cells) == MOST
+
+
+def test_of_a_wrapped_loop_it_is_said_why_its_lines_cannot_be_counted():
+    wrapping = (
+        "def timed(f):\n    @functools.wraps(f)\n    def call(*a): return f(*a)\n    return call\n"
+    )
+    said = counted(f"{wrapping}\n@timed\n{FIXED.strip()}")
+    assert "without a decorator" in said[UNFIT]
+
+
+def test_a_cell_of_endless_text_is_not_compiled():
+    assert UNFIT in written_change(LOOP, ["x = 1\n" * MOST_CODE + FIXED], code_of(fix_the_loop.run))
