@@ -13,6 +13,8 @@ from autograde.verdict import PartResult
 
 EVIDENCE = 2
 """Cases in which a misconception must show before it is named: one may be a coincidence."""
+SAYS_RIGHT = re.compile(r"\b(?:is|are|was|were) right\b")
+"""A message that calls something right, which two mistakes at once may belie."""
 Scope = list[tuple[Part, tuple[str, ...]]]
 """Parts, and the fields in them that are looked at."""
 
@@ -45,7 +47,8 @@ class Recogniser:
     answers alike in every case explains all of it. Otherwise each failed part is looked at by
     itself, in the field that differs, since answers often show two mistakes at once. Nothing else
     in the same answers may then deny the name: it explains that field in every part, and it would
-    not have failed in a field that came out right.
+    not have failed in a field that came out right. A message that calls something right is left
+    out where anything is wrong that the wrong function has right.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class Recogniser:
             if all(self.alike(wrong, oracle, *where, skip_raised=deniable) for where in scope)
             and all(self.alike(wrong, oracle, part, part.fields) for part in self.passed)
             and not (deniable and self.denied(oracle))
+            and not (deniable and self.belied(wrong, oracle))
         ]
         names = {wrong.name for wrong, _ in candidates}
         if len(names) != 1 or not any(self.evident(*one, scope) for one in candidates):
@@ -123,13 +127,26 @@ class Recogniser:
             for f in part.fields or self.right(case)
         )
 
+    def belied(self, wrong: Wrong, oracle: Oracle) -> bool:
+        """Whether its message calls something right, and an answer is wrong where its is not."""
+        return bool(SAYS_RIGHT.search(wrong.message)) and any(
+            not isinstance(answer, Raised)
+            and not isinstance(known := oracle(case), Raised)
+            and self.differs(case, answer, field)
+            and not self.differs(case, known, field)
+            for part in self.parts
+            for case, answer in self.pairs[part.key]
+            for field in part.fields or self.right(case)
+        )
+
+    def differs(self, case: Case, answer: Answer, field: str) -> bool:
+        """Whether a field of an answer is wrong."""
+        right = self.right(case)
+        return difference_from(self.exercise, (field,), right, answer, self.device) is not None
+
     def right_where_not(self, oracle: Oracle, case: Case, answer: Answer, field: str) -> bool:
         """Whether a field of an answer is right, and not that of the wrong function."""
-        known, given = (
-            difference_from(self.exercise, (field,), self.right(case), one, self.device)
-            for one in (oracle(case), answer)
-        )
-        return known is not None and given is None
+        return self.differs(case, oracle(case), field) and not self.differs(case, answer, field)
 
     def evident(self, wrong: Wrong, oracle: Oracle, scope: Scope) -> bool:
         """Whether the wrong function shows in enough cases for more than a coincidence."""

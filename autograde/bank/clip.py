@@ -487,8 +487,7 @@ EXERCISE = Exercise(
         Wrong(
             "not-in-place",
             not_in_place,
-            "The norm is right, yet the parameters' .grad did not change: scale .grad itself, for "
-            "instance with mul_().",
+            "The parameters' .grad did not change: scale .grad itself, for instance with mul_().",
         ),
         Wrong(
             "generator-read-twice",

@@ -86,6 +86,20 @@ def test_of_two_mistakes_at_once_the_one_that_is_certain_is_named():
     assert found.misconception == "last"
 
 
+def test_what_calls_something_right_is_not_said_where_that_is_wrong():
+    def last_and_none(numbers):
+        return {"largest": numbers[-1], "total": -1.5}
+
+    praised = [dataclasses.replace(EXERCISE.wrong[0], message="The total is right, but not this.")]
+    exercise = dataclasses.replace(EXERCISE, wrong=(*praised, EXERCISE.wrong[1]))
+
+    def said_of(function):
+        found = judge(exercise, lambda c: answer_of(exercise, function, c), seed=1, parts="all")
+        return found.misconception
+
+    assert (said_of(last), said_of(last_and_none)) == ("last", "")
+
+
 def test_no_name_for_a_field_that_comes_otherwise_in_another_part():
     """In `late` it is the last one; in `early` it is neither the last nor right."""
 
