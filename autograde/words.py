@@ -83,7 +83,8 @@ def _reason(result: PartResult, exercise: Exercise, *, clues: bool = True) -> st
             return result.raised.text
         if result.raised.kind == "NotImplementedError" and not result.raised.text:
             return "Nothing has been changed or filled in here yet."
-        return f"Your function raised {result.raised.kind}: {result.raised.text}"
+        who = "The model" if result.raised.text.endswith(BY_A_MODEL) else "Your function"
+        return f"{who} raised {result.raised.kind}: {result.raised.text}"
     return difference_in_words(result.difference, exercise, clues) if result.difference else ""
 
 
@@ -127,6 +128,8 @@ def wrong_in_words(exercise: Exercise, part: Part, case: Any, got: Any) -> list[
     return wrapped(difference_in_words(found, exercise), first="  ✘ ") if found else []
 
 
+BY_A_MODEL = ", when the check called the model"
+"""How the text of what is raised ends where no line of the student's was running."""
 OUR_OWN = ("AnswerError", "NotAllowedError", "NameError", "Timeout", "ProcessEnded", "NotAsked")
 """What is raised about an answer rather than by it; the text speaks for itself."""
 
