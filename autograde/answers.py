@@ -10,6 +10,7 @@ import inspect
 import linecache
 import random
 import re
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ import torch
 
 from autograde.devices import advice
 from autograde.exercise import Answer, AnswerError, Case, Exercise, NotAllowedError
+from autograde.words import BY_A_MODEL
 from course.state import fresh_settings, on_the_cpu, undisturbed
 
 CPU = torch.device("cpu")
@@ -59,7 +61,7 @@ def answer_of(
         text = shortened(" ".join(uncoloured(str(fault)).split()))
         if _in_our_own_code(fault, function):
             return Raised("AnswerError", _not_understood(exercise, type(fault).__name__, text))
-        line = _line_of(fault, function)
+        line = BY_A_MODEL if _by_a_model(fault, function) else _line_of(fault, function)
         said = text.removesuffix(".") if line else text
         own = "Own" if isinstance(fault, (AnswerError, NotAllowedError)) else ""
         return Raised(own + type(fault).__name__, said + line + advice(text))
@@ -115,6 +117,17 @@ def _in_our_own_code(fault: BaseException, function: Callable[..., Any]) -> bool
     files = {frame.f_code.co_filename for frame, _ in traceback.walk_tb(fault.__traceback__)}
     own = _file_of(function)
     return own is not None and own not in files and all(name.startswith(HERE) for name in files)
+
+
+def _by_a_model(fault: BaseException, function: Callable[..., Any]) -> bool:
+    """Whether a module raised that the check called, and no line of the student's was running."""
+    files = {frame.f_code.co_filename for frame, _ in traceback.walk_tb(fault.__traceback__)}
+    known = (str(Path(HERE).parent / "course"), HERE, *sysconfig.get_paths().values())
+    return (
+        _file_of(function) is not None
+        and torch.nn.modules.module.__file__ in files
+        and all(name.startswith(known) and name != _file_of(function) for name in files)
+    )
 
 
 def _line_of(fault: BaseException, function: Callable[..., Any]) -> str:

@@ -85,7 +85,8 @@ def _reason(result: PartResult, exercise: Exercise, *, clues: bool = True) -> st
             return in_own_words(text)
         if kind == "NotImplementedError" and not text:
             return "Nothing has been changed or filled in here yet."
-        return f"Your function raised {kind}: {text}"
+        who = "The model" if text.endswith(BY_A_MODEL) else "Your function"
+        return f"{who} raised {kind}: {text}"
     return difference_in_words(result.difference, exercise, clues) if result.difference else ""
 
 
@@ -129,6 +130,8 @@ def wrong_in_words(exercise: Exercise, part: Part, case: Any, got: Any) -> list[
     return wrapped(difference_in_words(found, exercise), first="  ✘ ") if found else []
 
 
+BY_A_MODEL = ", when the check called the model"
+"""How the text of what is raised ends where no line of the student's was running."""
 UNJUDGED = "NotJudged"
 """Kind of what stands for an answer on which the grader itself failed."""
 OUR_OWN = (

@@ -354,15 +354,15 @@ EXERCISE = Exercise(
         Wrong("seed-left-out", seed_too_high),
         Wrong("sum", summed,
               "Example 0 of epoch 1 has the same noise as example 1 of epoch 0: epoch + index is "
-              "the same for both. Seed with the list [seed, epoch, index]."),
+              "the same for both. Use np.random.default_rng([seed, epoch, index])."),
         Wrong("thousands", in_thousands,
               "Small numbers give different noise, but larger ones collide: epoch * factor + index "
-              "gives each epoch only a limited range of seeds. Seed with the list [seed, epoch, "
-              "index]."),
+              "gives each epoch only a limited range of seeds. Use np.random.default_rng([seed, "
+              "epoch, index])."),
         Wrong("up-to-999", up_to_999,
               "Example 1000 of an epoch has the same noise as example 0 of the next: indices go up "
-              "to 1000, so a factor of 1000 is too small. Seed with the list [seed, epoch, "
-              "index]."),
+              "to 1000, so a factor of 1000 is too small. Use np.random.default_rng([seed, epoch, "
+              "index])."),
         Wrong("hundreds", in_hundreds),
         Wrong("product", multiplied),
         Wrong("sorted", sorted_key),

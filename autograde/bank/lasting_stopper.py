@@ -213,6 +213,17 @@ class LivingState(Stopper):
         self.state = dict(state)
 
 
+class LivingWhileWaiting(LivingState):
+    """A new dictionary for each improvement; the count is written into it."""
+
+    def update(self, val_loss):
+        if val_loss < self.state["best"] - self.min_delta:
+            self.state = {"best": float(val_loss), "waited": 0}
+        else:
+            self.state["waited"] += 1
+        return self.state["waited"] >= self.patience
+
+
 class LoadedLives(LivingState):
     """What was loaded is the state itself."""
 
@@ -484,9 +495,11 @@ EXERCISE = Exercise(
               "Keep the settings it was made with; only the state comes from the file."),
         Wrong("living", Living,
               "The state of an earlier epoch changed as training continued: the returned object "
-              "is, or holds, something that update() writes into. Return copies."),
+              "is, or holds, something that update() writes into. Return copies, such as "
+              "dict(self.state)."),
         Wrong("living", LivingState),
         Wrong("living", LivingList),
+        Wrong("living", LivingWhileWaiting),
         Wrong("loaded-lives", LoadedLives,
               "The loaded state changed in later epochs: the object keeps using the same "
               "dictionary that it was given. Take the numbers out of it, or make a "

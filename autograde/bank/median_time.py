@@ -31,7 +31,7 @@ def draw(source: Draw, part: str) -> Case:
     if part == "all" and source.index == 2:
         warmup = 0
     if part == "queued":
-        warmup, repeats = source.index % 2, 1 + source.integer(0, 1)
+        warmup, repeats = source.index % 2, 2 - source.index % 2
     ticks = [9 + 2 * n * n + source.integer(0, 1) for n in range(repeats - 1)]
     ticks = source.shuffled([*ticks, 80 + source.integer(0, 9)])
     slow = part == "queued" or source.index % 2 == 0
@@ -214,6 +214,11 @@ def waits_in_the_warm_up(work, synchronize, clock, warmup, repeats):
     return waits_after_only(waited_for, synchronize, clock, 0, repeats)
 
 
+def waits_before_the_warm_up(work, synchronize, clock, warmup, repeats):
+    synchronize()
+    return waits_after_only(work, synchronize, clock, warmup, repeats)
+
+
 def waits_when_started(work, synchronize, clock, warmup, repeats):
     for _ in range(warmup):
         work()
@@ -309,7 +314,12 @@ EXERCISE = Exercise(
             points=1,
             fields=("seconds",),
         ),
-        Part("queued", "work left over from before", points=0.5, fields=("seconds",)),
+        Part(
+            "queued",
+            "work left over from before, or from the warm-up",
+            points=0.5,
+            fields=("seconds",),
+        ),
         Part("all", "everything at once, in warmup + repeats calls", points=0.5, cases=3),
     ),
     reference=reference,
@@ -331,6 +341,12 @@ EXERCISE = Exercise(
             waits_after_only,
             "The time of the first repeat includes earlier work. Wait for the device before you "
             "start the clock.",
+        ),
+        Wrong(
+            "waits-before-the-warm-up",
+            waits_before_the_warm_up,
+            "The time of the first repeat includes the warm-up, on which the device was still "
+            "working when the clock was read. Call synchronize() after the warm-up too.",
         ),
         Wrong("waits-after-only", waits_once_started),
         Wrong("waits-after-only", waits_when_started),

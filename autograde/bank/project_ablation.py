@@ -1,5 +1,7 @@
 """05.ablation: one change of the project, measured over seeds and put into a paragraph."""
 
+from functools import partial
+
 from autograde.bank.study import HUGE, LEAST, ROUNDED, follows, from_the_differences, numbers
 from autograde.kinds import Fact, Reason, Write
 
@@ -100,7 +102,7 @@ EXERCISE = Write(
         Fact("images", "number of validation images", 0.5, enough),
         Fact("differences", "points, variant minus baseline, one per seed", 1, in_images),
         Fact("interval", "95 % Student's t interval of their mean: [low, high]", 0.5,
-             from_the_differences),
+             partial(from_the_differences, refused=in_images)),
         Fact("verdict", "better, worse or unclear at 95 %", 0.5, follows),
     ),
     example={

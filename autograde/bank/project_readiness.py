@@ -51,8 +51,8 @@ def with_evidence(facts):
     found = texts(given, PROBES)
     if found is None:
         return (
-            f"Give a list of at least {PROBES} different texts of {WORDS} words or more: "
-            "what was tried, and what was seen."
+            f"Give at least {PROBES} different texts of {WORDS} words or more: what was tried, and "
+            "the number that was seen. Or give a dictionary {name: number}."
         )
     bare = [text for text in found if not any(letter.isdigit() for letter in text)]
     return f"Without a number, '{bare[0][:30]}' shows no evidence." if bare else ""
@@ -162,7 +162,8 @@ EXERCISE = Write(
         Fact("probes", f"at least three probes: texts of {WORDS} words or more with a number, or "
                        "{name: number}", 0.5,
              with_evidence),
-        Fact("train_val", "accuracies from 0 to 1: [training, validation]", 0.5, accuracies),
+        Fact("train_val", "accuracies of best.pt's weights, from 0 to 1: "
+                          "[training, validation]", 0.5, accuracies),
         Fact("held_back", "on the held-back data: [hits, number of images]", 0.5, hits_of),
         Fact("baseline", "the nearest mean's accuracy there, from 0 to 1", 0.5, a_bar),
         Fact("interval", "Wilson's 95 % interval of your accuracy there: [low, high]", 0.5, wilson),

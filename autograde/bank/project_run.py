@@ -52,8 +52,8 @@ def draw(source: Draw, part: str) -> Case:
         "seed": source.integer(1, 10_000),
         "after": source.integer(0, 1),
         "identify": part == "record" and source.index == 0,
-        # inside the first epoch, before anything is kept, and inside a later one
-        "at": batches * source.choice((0, 1)) + source.integer(1, batches - 1),
+        # inside the second epoch, and inside the first, before anything is kept
+        "at": batches * (1 - source.index % 2) + source.integer(1, batches - 1),
     }  # fmt: skip
     if part == "record":
         case["val"] = _telling_validation(source, case, 1 + source.index % 2)
@@ -691,7 +691,7 @@ EXERCISE = Exercise(
              fields=("asked", "state", "accuracies", "told", "mode")),
         Part("resumed", "killed after an epoch, and called again", points=2, cases=1),
         Part("record", "the record, and the best weights", points=1, cases=2),
-        Part("inside", "killed inside an epoch", points=1, cases=1, hidden=True),
+        Part("inside", "killed inside an epoch", points=1, cases=2, hidden=True),
     ),
     reference=reference,
     draw=draw,

@@ -76,6 +76,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         return _contract(make(case["seed"]), data)
     if case["part"] == "seed":
         return _seeded(make, case["seed"])
+    _outputs(make(case["seed"])["model"], data["val"][0])  # another one: eval() is not undone
     setup = make(case["seed"])
     if case["part"] == "ladder":
         return {"rungs": _rungs(setup, data)}
@@ -134,9 +135,7 @@ def _contract(setup: dict[str, Any], data: dict[str, Any]) -> Answer:
     check = partial(check_batch, num_classes=data["num_classes"], ndim=4)
     breaches = {breach for batches in passes.values() for b in batches for breach in check(b).ids}
     inputs, targets = passes["val_loader"][0]
-    setup["model"].eval()
-    with torch.no_grad():
-        outputs = setup["model"](inputs)
+    outputs = _outputs(setup["model"], inputs)
     shape = list(outputs.shape)
     per_image = len(shape) == 2 and shape[0] == len(targets)
     rest = len(passes["train_loader"][0][1])  # drop_last may leave out less than a batch
@@ -155,6 +154,24 @@ def _contract(setup: dict[str, Any], data: dict[str, Any]) -> Answer:
             : len(joined(passes["train_loader"]))]),
         "schedule": _schedule(setup),
     }  # fmt: skip
+
+
+def _outputs(model: nn.Module, images: Tensor) -> Tensor:
+    """What the model gives in eval mode, without a graph.
+
+    Raises:
+        AnswerError: It raised, so that not the student's function did.
+    """
+    model.eval()
+    try:
+        with torch.no_grad():
+            return model(images)
+    except Exception as fault:
+        high, wide = images.shape[-2:]
+        raise AnswerError(
+            f"The model raised {type(fault).__name__} on images of {high} by {wide} ({fault}): "
+            "take the sizes from data."
+        ) from fault
 
 
 def _schedule(setup: dict[str, Any]) -> str:

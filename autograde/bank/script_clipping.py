@@ -127,6 +127,15 @@ normed = fixed(("            largest = max(largest, norm.item())",
                 "            largest = max(largest, min(norm.item(), max_norm))"))  # fmt: skip
 per_tensor = fixed((CLIP, "            norm = max(nn.utils.clip_grad_norm_([p], max_norm) "
                     "for p in parameters)\n"))  # fmt: skip
+per_tensor_but_logged = fixed(
+    (
+        CLIP,
+        "            norm = nn.utils.get_total_norm([p.grad for p in parameters])\n"
+        "            for p in parameters:\n"
+        "                nn.utils.clip_grad_norm_(p, max_norm)\n",
+    )
+)
+to_infinity = fixed(("(parameters, max_norm)", '(parameters, float("inf"))'))
 uncleared = fixed((CLEAR, ""))
 clears_nowhere = given((CLEAR, ""))
 unchanged = given(("len(targets)\n            seen", "len(inputs)\n            seen"))
@@ -208,7 +217,7 @@ EXERCISE = Exercise(
     wrong=(
         Wrong("not-shortened", after_the_step,
               "The log now shows real norms. But the steps use gradients that were not clipped: "
-            "clip between backward() and step()."),
+            "clip between backward() and step(), with max_norm as the ceiling."),
         Wrong("twice-backward", twice_backward,
               "The log now shows real norms. But after clipping, a second backward() adds the "
               "whole gradient to the clipped one. Call backward() once, before clipping."),
@@ -227,6 +236,7 @@ EXERCISE = Exercise(
               "Each entry of the gradient is clipped separately, so its direction changes. Scale "
               "all entries by one factor."),
         Wrong("not-shortened", measured_alone),
+        Wrong("not-shortened", to_infinity),
         Wrong("clipped-norm-logged", normed,
               "The weights are right. But the log should show the norm before clipping, which "
               "tells you how much was cut.", sure=True),
@@ -235,7 +245,9 @@ EXERCISE = Exercise(
               "clip_grad_value_() returns nothing.",
               raises="'NoneType' object has no attribute 'item'"),
         Wrong("per-tensor", per_tensor,
-              "Each tensor is clipped separately. Use one norm over all tensors, and one factor."),
+              "Each tensor is clipped by its own norm. max_norm holds for all of them together: "
+              "pass them to one call, which scales all by the same factor."),
+        Wrong("per-tensor", per_tensor_but_logged),
         Wrong("uncleared", uncleared,
               "Gradients of earlier batches were added to each step's: zero_grad() is gone."),
         Wrong("uncleared-and-early", clears_nowhere,

@@ -133,6 +133,7 @@ seeded_each_time = fixed(
         "(len(rows), generator=torch.Generator().manual_seed(0))",
     )
 )
+passed_in_and_seeded = fixed((ORDER, "        generator.manual_seed(0)\n" + ORDER))
 shuffled_on = fixed(("epoch_labels = labels[order]", "epoch_labels = labels = labels[order]"))
 compounded = fixed(
     (ROWS, ROWS.replace("epoch_rows", "rows")),
@@ -231,9 +232,10 @@ EXERCISE = Exercise(
               "The pairs are right, but the orders come from torch's global generator. Pass "
               "`generator` to randperm(), so that a run can be repeated."),
         Wrong("own-generator", own_generator,
-              "The pairs are right, but every epoch has the same order, that of a new generator. "
-              "Draw from the generator that is passed in."),
+              "The pairs are right, but every epoch has the same order, that of a newly seeded "
+              "generator. Draw from the one that is passed in, and do not seed it."),
         Wrong("own-generator", seeded_each_time),
+        Wrong("own-generator", passed_in_and_seeded),
         Wrong("inverse", inverse,
               "Labels are shuffled by the inverse of the rows' order. Index both by the same "
               "order."),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from io import BytesIO
+from typing import Any
 
 import torch
 
@@ -83,6 +85,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     built: list[tuple] = []
     monday: list[tuple] = []
     asked: list[int] = []  # how many checkpoints there were at each make() and load()
+    held: list[bool] = []  # whether the last checkpoint has what the optimizer remembers
     updates = [0, 0]  # before and after the last save()
 
     def counted(optimizer, *_) -> None:
@@ -106,6 +109,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         saved.append(file.getvalue())
         updates[:] = [sum(updates), 0]
         monday[:] = built
+        held[:] = [_holds(checkpoint, built[-1][1])] if built else [False]
 
     def load():
         new_process()
@@ -121,9 +125,28 @@ def run(function, case: Case, device: torch.device) -> Answer:
         )
     model, losses = model_of(returned)
     entries = {"losses": kept(as_numbers, losses, "losses", "the losses, one per epoch"),
-               "updates": updates}  # fmt: skip
+               "updates": updates, "held": held}  # fmt: skip
     may = frozenset({"random"})  # make() draws weights
     return outcome(function, state_of(model), entries, watch, given=GIVEN, most=MOST, may=may)
+
+
+def _holds(checkpoint: Any, optimizer: torch.optim.Optimizer) -> bool:
+    """Whether every average of an optimizer is somewhere in a checkpoint."""
+    averages = [list(_tensors(state)) for state in optimizer.state.values()]
+    found = list(_tensors(checkpoint))
+    return bool(averages) and all(
+        any(a.shape == b.shape and torch.equal(a, b.to(a.device)) for b in found)
+        for state in averages for a in state
+    )  # fmt: skip
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in a nested value, apart from counts of steps."""
+    if isinstance(value, torch.Tensor) and value.ndim:
+        yield value
+    elif isinstance(value, (dict, list, tuple)):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(one)
 
 
 def _emptied(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -150,6 +173,10 @@ reference = fixed()
 saved_alone = fixed((MORE, ""))
 settings_alone = fixed((MORE, '    optimizer.param_groups[0]["lr"] = '
                        'checkpoint["optimizer"]["param_groups"][0]["lr"]\n'))  # fmt: skip
+rate_saved = given(
+    (CHECKPOINT, CHECKPOINT.replace('"losses"', '"lr": optimizer.param_groups[0]["lr"], "losses"')),
+    (LOAD, LOAD + '    optimizer.param_groups[0]["lr"] = checkpoint["lr"]\n'),
+)
 saved_at_first = fixed(
     (WITH, CHECKPOINT.replace('"losses"', '"optimizer": at_first, "losses"')),
     ("    losses = run_epochs(model, optimizer, first)\n",
@@ -173,6 +200,12 @@ all_on_monday = given(
 still_monday = given((AGAIN, "    checkpoint"), (LOAD, ""))
 no_tuesday = given((AGAIN + " = load()\n" + LOAD, ""))
 never_read = fixed(("    checkpoint = load()\n", ""))
+made_after_loading = fixed((MORE, MORE + "    _, optimizer = make()\n"))
+begun_again_unsaved = given(('checkpoint["losses"] + run', "run"), (LOAD, ""))
+all_saved_on_monday = fixed(
+    ("optimizer, first)", "optimizer, first + second)"),
+    (" + run_epochs(model, optimizer, second)", ""),
+)
 in_a_variable = fixed(
     (WITH, CHECKPOINT + "    kept = optimizer.state_dict()\n"),
     (MORE, "    optimizer.load_state_dict(kept)\n"),
@@ -210,8 +243,8 @@ EXERCISE = Exercise(
         "Save optimizer.state_dict() next to the model's, and load it on Tuesday.",
     ),
     signature="train_in_two_sittings(make, batches, save, load, first, second)",
-    parts=paid("the weights after both sittings", ("weights", "updates"),
-               ("weights", "updates", "losses"), MOST),
+    parts=paid("the weights after both sittings", ("weights", "updates", "held"),
+               ("weights", "updates", "losses", "held"), MOST),
     reference=reference,
     draw=draw,
     run=run,
@@ -220,14 +253,19 @@ EXERCISE = Exercise(
         "weights": "after both sittings, the weights",
         "updates": "the updates before and after save():",
         "losses": "the losses:",
+        "held": "whether the last checkpoint holds what the optimizer remembers:",
     },
     wrong=(
-        Wrong("nothing-remembered", saved_alone,
+        Wrong("not-loaded", saved_alone,
+              "The optimizer's state is in the checkpoint, but after the night the weights "
+              "continue as with an optimizer that remembers nothing. Only the loading is missing: "
+              "load that state into the optimizer from Tuesday's make()."),
+        Wrong("not-loaded", settings_alone),
+        Wrong("nothing-remembered", saved_at_first,
               "After the night the weights continue as with an optimizer that remembers nothing. "
               "Tuesday has nothing of Monday's but what load() returns: save the optimizer's "
               "state as well, and load it into an optimizer from Tuesday's make()."),
-        Wrong("nothing-remembered", settings_alone),
-        Wrong("nothing-remembered", saved_at_first),
+        Wrong("nothing-remembered", rate_saved),
         Wrong("nothing-remembered", in_a_variable),
         Wrong("object-saved", object_saved,
               "The checkpoint holds an object that load() refuses, such as the optimizer itself. "
@@ -238,6 +276,7 @@ EXERCISE = Exercise(
         Wrong("old-optimizer", old_optimizer,
               "On Tuesday the model does not change: its optimizer holds tensors that are not the "
               "model's, such as Monday's. Make both again, and load the optimizer's state."),
+        Wrong("old-optimizer", made_after_loading),
         Wrong("still-monday", still_monday,
               "Tuesday continued with tensors from Monday's memory, a model's or a checkpoint's. A "
               "new process does not have them, so here they are set to 0. Call make() again, and "
@@ -246,6 +285,7 @@ EXERCISE = Exercise(
         Wrong("no-tuesday", no_tuesday),
         Wrong("begun-again", begun_again,
               "Tuesday starts with the initial weights, as if there had been no Monday."),
+        Wrong("begun-again", begun_again_unsaved),
         Wrong("weights-forgotten", weights_forgotten,
               "Tuesday continues with Monday's optimizer state but with the initial weights. Load "
               "both."),
@@ -257,6 +297,7 @@ EXERCISE = Exercise(
         Wrong("all-on-monday", all_on_monday,
               "Every update was made before save(), and Tuesday only loaded the result. Monday "
               "trains for `first` epochs, Tuesday for `second` more.", sure=True),
+        Wrong("all-on-monday", all_saved_on_monday, sure=True),
         Wrong("epoch-more", epoch_more),
     ),
     right=(by_state, in_a_line_of_its_own, as_a_pair),

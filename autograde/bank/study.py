@@ -48,6 +48,10 @@ NORMAL = 1.96
 NEAR = 0.02
 """Points by which an end of the interval may be off; ends are typed with two decimals."""
 
+OFF_CENTRE = 0.006
+"""Points by which the middle may be off its mean: rounding each end to two decimals moves it by
+half of one."""
+
 
 def numbers(value, least):
     """Numbers, none of them huge, in a list of at least so many; None if it is something else."""
@@ -164,8 +168,8 @@ def _unusual(change, found):
     )
 
 
-def from_the_differences(facts):
-    """Student's interval of their mean."""
+def from_the_differences(facts, refused=in_images):
+    """Student's interval of their mean; its width is judged once they are not refused."""
     found, ends = numbers(facts["differences"], LEAST), numbers(facts["interval"], 2)
     if ends is None or len(ends) != 2 or ends[0] > ends[1]:
         return "Give two numbers, the lower end first: [-0.2, 0.5]."
@@ -174,17 +178,19 @@ def from_the_differences(facts):
     low, high = students_interval(found)
     if abs(ends[0] - low) <= NEAR and abs(ends[1] - high) <= NEAR:
         return ""
-    return _apart_from(found, ends, (high - low) / 2)
+    return _apart_from(found, ends, (high - low) / 2, waits=bool(refused(facts)))
 
 
-def _apart_from(found, ends, half):
+def _apart_from(found, ends, half, *, waits):
     """What an interval is, of which Student's half width is `half`: its middle, or its width."""
     from scipy.stats import t
 
     wrong = "That is not the 95 % Student's t interval of the differences you gave: "
     mean, middle = math.fsum(found) / len(found), (ends[0] + ends[1]) / 2
-    if abs(middle - mean) > NEAR:
-        return f"{wrong}its midpoint is {middle:.3g}, but their mean is {mean:.3g}."
+    if abs(middle - mean) > OFF_CENTRE:
+        return f"{wrong}it is centred on {middle:.3f}, but their mean is {mean:.3f}."
+    if waits:
+        return f"{wrong}its width does not fit them. Correct the differences first."
     quantile = float(t.ppf(0.975, len(found) - 1))
     if half <= NEAR:
         return f"{wrong}its half-width should be {half:.3g}."

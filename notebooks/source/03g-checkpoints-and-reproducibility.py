@@ -233,8 +233,9 @@ plot_sizes({"SGD": sizes(torch.optim.SGD), "with momentum": sizes(momentum),
             "Adam": sizes(torch.optim.Adam)})
 
 # %% [markdown]
-# "Twice the model", says the lecture's essay. That is right for SGD with momentum, or for what Adam
-# adds (F56). Schedule, counters and generators take almost no space by comparison. So keep only a
+# "Twice the model", says the lecture's essay. For SGD with momentum, that is right for the whole
+# file. With Adam, two models' sizes are only what it adds: the file is three times the model
+# (F56). Schedule, counters and generators take almost no space by comparison. So keep only a
 # few whole checkpoints, and for the best epoch only the weights:
 
 # %% exercise 03g.size

@@ -309,7 +309,8 @@ MISTAKES
 
 # %% exercise 03h.pairs
 # *Symptom:* the loss of every batch stays near ln(classes), but a single batch is memorised without
-# trouble. The shuffling uses `generator`: one permutation per epoch, as the rows have now.
+# trouble. The shuffling uses `generator`: one permutation per epoch, the one
+# that the rows already get.
 
 # %% [markdown]
 # Two of these three bugs are invisible to the one-batch probe: it never saves anything, and it

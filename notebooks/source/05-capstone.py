@@ -490,6 +490,7 @@ if ready(make_data, make_setup):
     print(study)
     (row,) = [row for row in study.rows if row.name == "wider"]
     reveal("05.wider", 100 * row.difference)
+    print("points, one per seed:", [100 * d for d in row.differences.values()])
     display(study.plot())
 
 # %% exercise 05.ablation
@@ -557,7 +558,8 @@ if ready(make_data, make_setup, train, whole_run):
     targets = held.labels.long()
     hits = int((use["classify"](work / "unbroken", held.images) == targets).sum())
     best = evaluate(model, setup["val_loader"], setup["loss_fn"])["accuracy"]
-    print(f"{hits} of {len(targets)} right; validation {best:.1%}")
+    seen = evaluate(model, setup["train_loader"], setup["loss_fn"])["accuracy"]
+    print(f"{hits} of {len(targets)} right; best.pt: training {seen:.3f}, validation {best:.3f}")
     reveal("05.held-back", 100 * (best - hits / len(targets)))
 
 # %%
@@ -567,6 +569,7 @@ if ready(baselines, make_data, make_setup, train, whole_run):
     right = {name: round(share * len(targets)) for name, share in there.items()}
     right["model"] = hits
     shares = {name: wilson_interval(count, len(targets)) for name, count in right.items()}
+    print("Wilson's 95 % interval of the model's accuracy:", shares["model"])
     display(plot_bars(shares, model="model"))
 
 # %% [markdown]

@@ -56,6 +56,13 @@ def test_prints_and_warnings_neither_show_nor_count(capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_model_that_raises_later_is_not_the_function_that_raised():
+    result = check("03g.load", lambda path, make_model: torch.nn.Linear(784, 10))
+    assert "The model raised RuntimeError" in result.message
+    assert "when the check called the model" in " ".join(result.message.split())
+    assert "Your function raised" not in result.message
+
+
 def test_an_exception_is_told_with_its_text():
     result = check("03a.clip", lambda parameters, max_norm: parameters[0].grad / "x")
     assert result.points == 0

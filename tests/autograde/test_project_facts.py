@@ -47,11 +47,22 @@ def test_an_ablation_that_agrees_with_itself_is_accepted():
         (ends(t.ppf(0.95, 5)), "2.02 standard errors"),  # one-sided: not to be called 1.96
         (ends(t.ppf(0.975, 6)), "2.45 standard errors"),
         (ends(1, stdev(POINTS)), f"{math.sqrt(6):.2f} standard errors"),
-        ([-high for high in ends(t.ppf(0.975, 5))[::-1]], "its midpoint is -1.07, but their mean"),
+        ([-high for high in ends(t.ppf(0.975, 5))[::-1]], "it is centred on -1.067, but"),
     ],
 )
 def test_an_interval_is_refused_by_its_own_width_or_middle(interval, says):
     assert says in refused("05.ablation", {**ABLATION, "interval": interval})["interval"]
+
+
+def test_no_width_is_judged_by_differences_that_are_refused():
+    rounded = {**ABLATION, "differences": [round(value, 1) + 0.01 for value in POINTS]}
+    low, high = ends(t.ppf(0.975, 5))
+    shifted = refused("05.ablation", {**rounded, "interval": [low + 0.1, high + 0.1]})
+    assert "centred on" in shifted["interval"]
+    mean = math.fsum(rounded["differences"]) / len(POINTS)
+    wide = refused("05.ablation", {**rounded, "interval": [mean - 5, mean + 5]})
+    assert "Was it rounded" in wide["differences"]
+    assert "Correct the differences first" in wide["interval"]
 
 
 def test_a_seed_is_no_change_and_an_accuracy_no_difference():
