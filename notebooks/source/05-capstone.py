@@ -559,7 +559,7 @@ if ready(make_data, make_setup, train, whole_run):
     hits = int((use["classify"](work / "unbroken", held.images) == targets).sum())
     best = evaluate(model, setup["val_loader"], setup["loss_fn"])["accuracy"]
     seen = evaluate(model, setup["train_loader"], setup["loss_fn"])["accuracy"]
-    print(f"{hits} of {len(targets)} right; best.pt: training {seen:.3f}, validation {best:.3f}")
+    print(f"{hits} of {len(targets)} right; training {seen:.3f}, validation {best:.3f}")
     reveal("05.held-back", 100 * (best - hits / len(targets)))
 
 # %%
