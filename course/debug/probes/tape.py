@@ -323,6 +323,7 @@ class Tape:
                 submodes=_modes(module),
                 grad=torch.is_grad_enabled(),
                 inputs=None if first is None else first.detach(),
+                wants=first is not None and first.is_leaf and first.requires_grad,
                 stats=_stats(first),
             )
         elif self._drawn and any(shares_memory(a, self._drawn) for a in args):
