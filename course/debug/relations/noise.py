@@ -135,9 +135,9 @@ def _levels(mixed: Tensor, clean: Tensor, drawn: Tensor) -> Tensor | None:
     return fit[:, 1, 0] if exact else None
 
 
-def drawn_for_rows(batch: Any) -> _Drawn:
+def drawn_for_rows(batch: Any, turned: int | None = None) -> _Drawn:
     """Listens to what is drawn for the rows of a batch, and to what is compared."""
-    return _Drawn({len(t) for t in tensors_in(batch) if t.dim()})
+    return _Drawn({len(t) for t in tensors_in(batch) if t.dim()}, turned)
 
 
 class _Drawn(TorchFunctionMode):

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, pair
 from course.debug.probes.thresholds import OFTEN, TINY
 from course.debug.relations.joining import is_among, read_by_the_model
 from course.debug.relations.noise import drawn_for_rows
-from course.debug.relations.program import program_of
+from course.debug.relations.program import Program, program_of
 from course.state.nested import cloned, tensors_in
 
 OF_CLASSES = {"cross_entropy", "nll_loss"}
@@ -123,10 +124,12 @@ def overwritten(session: Session) -> Iterator[Finding]:
 
 def masked_too(session: Session) -> Iterator[Finding]:
     """Masking the inputs in the data does not mask the targets, which share their memory."""
-    program = program_of(session)
+    program, loader = program_of(session), session.setup.train_loader
+    if not isinstance(loader, DataLoader):
+        raise NotChecked("the train_loader is no DataLoader")
     with session.observe():
-        batch = next(iter(session.setup.train_loader), None)
-        data = getattr(session.setup.train_loader, "dataset", None)
+        batch = next(iter(loader), None)
+        data = loader.dataset
         shared = _shares_memory(batch)
         if not shared and hasattr(data, "__getitem__") and hasattr(data, "__len__") and len(data):
             shared = _shares_memory(data[0])
@@ -167,12 +170,14 @@ def noised_too(session: Session) -> Iterator[Finding]:
     step = program.step(batch, copied=False, within=mode)
     given = [t for call in step.calls for t in call.tensors]
     met = [*mode.targets, *(e.targets for e in step.losses if isinstance(e.targets, Tensor))]
-    for old, new in zip(before, tensors_in(batch), strict=False):
+    after = list(tensors_in(batch))
+    for place, (old, new) in enumerate(zip(before, after, strict=False)):
         if not new.is_floating_point() or old.shape != new.shape or torch.equal(old, new):
             continue
-        drawn = any(d.shape == new.shape for d in mode.values)
         noise = float((new - old).std() / old.std().clamp_min(TINY))
-        if drawn and noise > NOISED and is_among(new, given) and is_among(new, met):
+        both = noise > NOISED and is_among(new, given) and is_among(new, met)
+        drawn = [n for n, d in enumerate(mode.values) if d.shape == new.shape]
+        if both and any(_depends_on(program, n, place) for n in drawn):
             yield Finding(
                 "wrong-targets", "error",
                 f"The step writes noise, {noise:.2g} times as large as the data, into a tensor of "
@@ -182,6 +187,16 @@ def noised_too(session: Session) -> Iterator[Finding]:
                 "noisy = clean + noise  # a new tensor; add_ and += change clean, too",
             )  # fmt: skip
             return
+
+
+def _depends_on(program: Program, draw: int, place: int) -> bool:
+    """What a step leaves in a tensor of its batch changes with one of the draws for its rows."""
+    left = []
+    for turned in (None, draw):
+        batch = cloned(program.batches[0])
+        program.step(batch, copied=False, within=drawn_for_rows(batch, turned))
+        left.append(list(tensors_in(batch))[place])
+    return not torch.equal(*left)
 
 
 def merged(session: Session) -> Iterator[Finding]:
