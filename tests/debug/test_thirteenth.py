@@ -15,6 +15,7 @@ from course.debug.probes import frozen, schedule, structure
 from course.debug.relations import (
     attacked,
     carried,
+    loss,
     padding,
     reach,
     rebatched,
@@ -353,6 +354,26 @@ def test_an_error_has_the_unit_of_its_targets(kind, is_told):
     opt = torch.optim.Adam(model.parameters(), 3e-3)
     made = pack(model, opt, tr, loss_fn=loss_fn, val_loader=va, evaluate=evaluate)
     assert bool(said(scores.in_units, made)) == is_told
+
+
+@cases(faulty=["itself"], sound=["another", "dropout", "seen once", "now and then"])
+def test_an_example_is_not_its_own_partner(kind, is_told):
+    torch.manual_seed(0)
+    x = torch.randn(160, 10)
+    partner = {
+        "another": x.roll(1, 0),
+        "now and then": torch.where(torch.rand(160, 1) < 0.9, x, -x),
+    }
+    model = mlp(10, 16, 8, drop=0.1 if kind == "dropout" else 0)
+
+    def loss_of(model, b):
+        if kind == "seen once":
+            return (model(b["x"]) - b["partner"][:, :8]).pow(2).mean()
+        return F.triplet_margin_loss(*(model(b[k]) for k in ("x", "partner", "other")))
+
+    rows = Columns(x=x, partner=partner.get(kind, x.clone()), other=x.roll(5, 0))
+    opt = torch.optim.Adam(model.parameters(), 3e-3)
+    assert bool(said(loss.twice, pack(model, opt, loader(rows, 16), loss_of))) == is_told
 
 
 class Carrier(nn.Module):

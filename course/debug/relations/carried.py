@@ -23,7 +23,10 @@ RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 
 
 def in_order(session: Session) -> Iterator[Finding]:
-    """A state is carried from batch to batch only if the loader keeps their order."""
+    """A state is carried from batch to batch only if the loader keeps their order.
+
+    Told as a fault where a data set's items are whole batches, which are made to follow each other.
+    """
     layers = [m for m in session.model.modules() if isinstance(m, RECURRENT)]
     if not layers or session.setup.train_step is None:
         raise NotChecked("no recurrent layer, or no train_step")
@@ -57,8 +60,9 @@ def in_order(session: Session) -> Iterator[Finding]:
                 raise NotChecked(f"the step raises {type(error).__name__}") from error
             carried += any(_goes_on(first.get(key, []), old) for key, old in before.items())
     if carried >= LEAST_CARRIED:
+        whole = loader.batch_sampler is None
         yield Finding(
-            "state-carried", "warning",
+            "state-carried", "warning" if whole else "note",
             f"In {carried} of {len(batches)} steps a recurrent layer begins with the state that "
             "the step before ended with, but the loader shuffles: the state is that of another "
             "place of the sequence.",

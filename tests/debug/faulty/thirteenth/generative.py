@@ -386,7 +386,7 @@ def infonce_same_view(bug):
     )
 
 
-@pair("wrong-formula")
+@pair("compared-with-itself")
 def triplet_self_positive(bug):
     """Triplet sampler picks the anchor itself as its positive: d(a, p) is always 0 and nothing
     pulls a class together. After 300 steps knn_acc is 0.273 instead of 0.853."""
