@@ -186,10 +186,10 @@ def _moved_by_a_step(session: Session) -> set[str]:
 
 
 def frozen_drift(session: Session) -> Iterator[Finding]:
-    """What is frozen does not change."""
+    """What is frozen does not change, as long as it is frozen."""
     loop = session.loop
     stepped = _moved_by_a_step(session)
-    moved = [n for n in loop.moved_while_frozen if n in stepped]
+    moved = [n for n in loop.moved_while_frozen if n in stepped and n not in loop.thawed]
     if moved:
         yield Finding(
             "frozen-params-drift", "error",
@@ -207,7 +207,8 @@ def frozen_drift(session: Session) -> Iterator[Finding]:
             not p.requires_grad or is_declared_frozen(session, f"{path}.{n}") for n, p in parameters
         )
         # what moves without an optimizer is written by the author: a target network, an average
-        still = still and not any(f"{path}.{n}" in loop.moved_while_frozen for n, _ in parameters)
+        other = {*loop.moved_while_frozen, *loop.thawed}
+        still = still and not any(f"{path}.{n}" in other for n, _ in parameters)
         if still:
             drifting += [
                 f"{path}.{n}" for n, _ in module.named_buffers(recurse=False)

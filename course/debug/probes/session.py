@@ -72,6 +72,8 @@ class Loop:
     """`step`: one call a batch; `train`: one call for all."""
     buffers_moved: list[str] = field(default_factory=list)
     moved_while_frozen: list[str] = field(default_factory=list)
+    thawed: list[str] = field(default_factory=list)
+    """Parameters that were frozen by flag at first and required a gradient in a later update."""
     rng: list[bytes] = field(default_factory=list)
     """State of torch's generator before the first call and after each."""
 
@@ -294,6 +296,11 @@ class Session:
             loop.moved_while_frozen = [
                 n for n, old in frozen.items() if n in now and not same(now[n], old)
             ]
+            declared = {n for n, p in declared_frozen(self)}
+            learning = set().union(*(e.live for e in tape.of("step")))
+            loop.thawed = [
+                n for n in frozen if n not in declared and n in now and id(now[n]) in learning
+            ]
             present = dict(self.model.named_buffers())
             loop.buffers_moved = [
                 n for n, old in buffers.items() if n in present and not same(present[n], old)
@@ -437,11 +444,21 @@ TASKS = {
 
 def frozen_parameters(session: Session) -> list[tuple[str, Tensor]]:
     """Parameters that the author froze, by flag or by declaration."""
+    declared = {name for name, _ in declared_frozen(session)}
+    return [
+        (name, parameter)
+        for name, parameter in session.model.named_parameters()
+        if not parameter.requires_grad or name in declared
+    ]
+
+
+def declared_frozen(session: Session) -> list[tuple[str, Tensor]]:
+    """Parameters that the author declared as frozen."""
     named = [str(name) for name in as_list(session.declared.get("frozen", []))]
     return [
         (name, parameter)
         for name, parameter in session.model.named_parameters()
-        if not parameter.requires_grad or any(_under(name, prefix) for prefix in named)
+        if any(_under(name, prefix) for prefix in named)
     ]
 
 

@@ -28,9 +28,11 @@ def membership(session: Session) -> Iterator[Finding]:
     stale = [p for key, p in held.items() if key not in own and key not in trained]
     used = [
         (n, p) for n, p in session.model.named_parameters()
-        if p.requires_grad and id(p) in trained and not is_declared_frozen(session, n)
+        if (p.requires_grad or n in session.loop.thawed)
+        and id(p) in trained and not is_declared_frozen(session, n)
     ]  # fmt: skip
-    left_out = [(n, p) for n, p in used if id(p) not in held]
+    handed = set().union(*(e.handed for e in session.loop.tape.of("step")))
+    left_out = [(n, p) for n, p in used if id(p) not in {*held, *handed}]
     if not left_out:
         return
     evidence = {
@@ -52,6 +54,8 @@ def membership(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
         return
     meant = _is_a_body(session.model, [n for n, _ in used], [n for n, _ in left_out])
+    if any(n in session.loop.thawed for n, _ in left_out):  # on purpose, for training them
+        meant, fix = False, 'optimizer.add_param_group({"params": body.parameters(), "lr": lr})'
     yield Finding(
         "optimizer-stale-params", "note" if meant else "warning",
         f"{len(left_out)} parameters get gradients but no optimizer holds them "

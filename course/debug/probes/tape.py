@@ -73,6 +73,7 @@ class Tape:
         self.watched = _watched_parameters(model, optimizers)
         self.functions = Functions(self)
         self._depth = 0
+        self._clock = self._ticks()
         self._waiting: list[Event] = []
         self._terms = False
         self._strides = _strides(self.watched)
@@ -126,7 +127,9 @@ class Tape:
             for owner, name, wrapper in self._patches():
                 stack.enter_context(patched(owner, name, wrapper))
             stack.enter_context(self.functions)
+            self._clock = self._ticks()
             yield self
+            self._see_ticks()
 
     def _patches(self) -> Iterator[tuple[Any, str, Callable]]:
         yield torch.autograd, "backward", self._backward
@@ -249,8 +252,20 @@ class Tape:
         return result
 
     def _scheduler_step(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
+        self._see_ticks()
         self.note("schedule", value=args[0] if args else kwargs.get("metrics"))
-        return original(*args, **kwargs)
+        result = original(*args, **kwargs)
+        self._clock = self._ticks()
+        return result
+
+    def _ticks(self) -> Any:
+        return getattr(self.scheduler, "last_epoch", None)
+
+    def _see_ticks(self) -> None:
+        """A step of the schedule that was not heard, e.g. by a method taken from it before."""
+        before, self._clock = self._clock, self._ticks()
+        if before is not None and self._clock is not None and self._clock > before:
+            self.note("schedule", value=None)
 
     def _sample(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
         """A draw that could have carried a gradient; who gets it is seen where a part is called."""
@@ -276,12 +291,14 @@ class Tape:
         return batch
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._see_ticks()
         self._depth += 1
         self.note(
             "step",
             optimizer=optimizer,
             gradient=self.gradient(),
             handed=_with_gradient(p for g in optimizer.param_groups for p in g["params"]),
+            live={id(p) for p in self.watched if p.requires_grad},
             weights=self.weights(),
             lrs=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
             has_closure=len(args) > 1 or bool(kwargs.get("closure")),
@@ -306,6 +323,7 @@ class Tape:
                 submodes=_modes(module),
                 grad=torch.is_grad_enabled(),
                 inputs=None if first is None else first.detach(),
+                wants=first is not None and first.is_leaf and first.requires_grad,
                 stats=_stats(first),
             )
         elif self._drawn and any(shares_memory(a, self._drawn) for a in args):

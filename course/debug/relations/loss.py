@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from course.debug.probes.functions import shares_memory
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
+from course.debug.probes.tape import changes_by_mode
 from course.debug.probes.thresholds import OFTEN, ROUNDED
 from course.debug.relations.program import SAME, Step, changed, close, far, program_of
 from course.state.nested import tensors_in
@@ -26,6 +28,8 @@ RARELY = 0.02
 """Share of the target rows without any class up to which they may be a slip in the data."""
 EXACT = 1e-5
 """Relative change of a loss whose terms are only added in another order."""
+BATCHES = 3
+"""Batches that are looked at for parts that are always alike."""
 LEAST_TABLE = 8
 """Rows of a table from which all their largest on the diagonal are no chance."""
 LEAST_NUDGE = 0.1
@@ -123,6 +127,38 @@ def itself(session: Session) -> Iterator[Finding]:
             "similarity.fill_diagonal_(-torch.inf)\n"
             "targets = (torch.arange(2 * n) + n) % (2 * n)  # the other view of each of n",
         )  # fmt: skip
+
+
+def twice(session: Session) -> Iterator[Finding]:
+    """Two parts of a batch that the model gets one after the other are not the same numbers.
+
+    If it draws, e.g. for dropout, its two answers to one example may be compared on purpose.
+    """
+    program = program_of(session)
+    if any(changes_by_mode(part) for part in program.model.modules()):
+        raise NotChecked("the model is another one in training")
+    batches = program.batches[:BATCHES]
+    parts = list(zip(*([*tensors_in(batch)] for batch in batches), strict=False))
+    same = [
+        (a, b) for a, b in combinations(parts, 2)
+        if all(s.is_floating_point() and s.dim() > 1 and s.shape == t.shape and torch.equal(s, t)
+               for s, t in zip(a, b, strict=True))
+    ]  # fmt: skip
+    if not same or len(batches) < BATCHES:
+        raise NotChecked("no two parts of a batch hold the same numbers")
+    given = [t for call in program.first().calls if call.tensors for t in call.tensors[:1]]
+    for (part, *_), _ in same:
+        got = sum(t.shape == part.shape and torch.equal(t.cpu(), part.cpu()) for t in given)
+        if got > 1 and len(part.unique(dim=0)) > 1:
+            yield Finding(
+                "compared-with-itself", "warning",
+                f"Two parts of every batch, {list(part.shape)}, hold the same numbers, and the "
+                f"model gets them in {got} calls: whoever is compared is compared with itself, "
+                "and nothing is pulled together.",
+                {"parts": len(same), "calls": got, "batches": len(batches)},
+                "others = same_class[same_class != i]  # another example of the class",
+            )  # fmt: skip
+            return
 
 
 def _is_symmetric(table: Tensor) -> bool:

@@ -135,6 +135,11 @@ def _levels(mixed: Tensor, clean: Tensor, drawn: Tensor) -> Tensor | None:
     return fit[:, 1, 0] if exact else None
 
 
+def drawn_for_rows(batch: Any, turned: int | None = None) -> _Drawn:
+    """Listens to what is drawn for the rows of a batch, and to what is compared."""
+    return _Drawn({len(t) for t in tensors_in(batch) if t.dim()}, turned)
+
+
 class _Drawn(TorchFunctionMode):
     """Random numbers with one row for each of a batch, in the order in which they are drawn, and
     the fixed numbers that others with a gradient are compared with. One draw may be turned over."""

@@ -40,7 +40,7 @@ def behind(session: Session) -> Iterator[Finding]:
     if any(isinstance(m, nn.modules.batchnorm._NormBase) for m in program.model.modules()):
         raise NotChecked("batch norm also reads the padding of a batch")
     batch = program.batches[0]
-    pads = _padding_of(batch, _may_end(program))
+    pads = _padding_of(program, batch)
     long, short, cut = _with_and_without(pads)
 
     def sharpen() -> None:
@@ -81,7 +81,7 @@ def embedded(session: Session) -> Iterator[Finding]:
     if any(isinstance(m, nn.modules.conv._ConvNd) for m in program.model.modules()):
         raise NotChecked("convolutions read the padding next to a row's end")
     batch = program.batches[0]
-    pads = _padding_of(batch, _may_end(program))
+    pads = _padding_of(program, batch)
     long, short, _ = _with_and_without(pads)
     with contextlib.suppress(NotChecked):
         program.step(changed(batch, short))
@@ -217,9 +217,11 @@ def _may_end(program: Program) -> bool:
     return len(lengths) > 1
 
 
-def _padding_of(batch: Any, may_end: bool) -> Tensor | None:
+def _padding_of(program: Program, batch: Any) -> Tensor | None:
     """Where rows are padded [B, T]: by a mask in the batch, or by one value behind the ids, of
-    which the first, where each row has one and rows `may_end` with it, is no padding."""
+    which the first, where each row has one and rows may end with it, is no padding. In labels it
+    is one if it has the same place in what the model reads."""
+    may_end = _may_end(program)
     found = [t for t in tensors_in(batch) if t.dim() == 2 and t.shape[1] >= 4 and len(t) >= 4]
     whole = [t for t in found if not t.is_floating_point() or set(t.unique().tolist()) <= {0, 1}]
     for t in whole:
@@ -235,8 +237,26 @@ def _padding_of(batch: Any, may_end: bool) -> Tensor | None:
         if may_end and padding[:, -1].all():  # the longest row too ends with it
             padding &= padding.cumsum(1) > 1
         if often and t.unique().numel() > 4 and only_behind(padding):
-            return padding
+            given = [o for o in whole if o.shape == t.shape and _is_read(o, program)]
+            if _is_read(t, program) or all(_ends_alike(o, padding) for o in given):
+                return padding
     return None
+
+
+def _is_read(t: Tensor, program: Program) -> bool:
+    """The model gets it in a step, whole or without its last column."""
+    given = [g for call in program.first().calls for g in call.tensors if g.dim() == 2]
+    return any(
+        g.shape[0] == t.shape[0] and t.shape[1] - g.shape[1] in (0, 1)
+        and torch.equal(g.cpu().to(t.dtype), t[:, : g.shape[1]].cpu())
+        for g in given
+    )  # fmt: skip
+
+
+def _ends_alike(t: Tensor, padding: Tensor) -> bool:
+    """What stands where the padding is stands nowhere else but right before it."""
+    values = t[padding].unique()
+    return len(values) == 1 and only_behind(t == values[0])
 
 
 def only_behind(padding: Tensor) -> bool:

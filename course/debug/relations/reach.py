@@ -115,7 +115,7 @@ def scaled(session: Session) -> Iterator[Finding]:
     """Logits of a cross-entropy can get far enough apart for the loss to fall.
 
     Cosines lie between -1 and 1 whatever the weights; only with a factor can their softmax get near
-    0 and 1. A learned factor counts.
+    0 and 1. A learned factor counts, in the model or in the loss.
     """
     program = program_of(session)
     losses = [e for e in program.first().losses if e.name == "cross_entropy"]
@@ -146,12 +146,16 @@ def _enlarged(program: Program, size: float, more: float = 0.0) -> Tensor:
     """Logits with larger weights.
 
     Args:
-        size: By which all are multiplied.
+        size: By which all are multiplied, those that belong to the loss too.
         more: What is added to a single one, which may be a factor's logarithm.
     """
 
+    loss_fn = program.session.setup.loss_fn
+    learned = {id(p): p for p in program.first().tape.watched}
+    learned |= {id(p): p for p in loss_fn.parameters()} if isinstance(loss_fn, nn.Module) else {}
+
     def enlarge() -> None:
-        for p in program.model.parameters():
+        for p in learned.values():
             p.mul_(size).add_(more if p.numel() == 1 else 0.0)
 
     after = program.step(program.batches[0], prepare=enlarge).losses

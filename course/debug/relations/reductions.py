@@ -37,7 +37,7 @@ def alike(session: Session) -> Iterator[Finding]:
     if not others:
         raise NotChecked("fewer than two batches of one size")
     whole = abs(sums) + abs(means)
-    if min(abs(sums), abs(means)) < MIXED * whole:
+    if min(abs(sums), abs(means)) <= MIXED * whole:
         return
     if close(_parts(program, others[0])[1], means, EXACT):
         return  # the part that does not grow is not of the data

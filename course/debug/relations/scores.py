@@ -7,15 +7,20 @@ the formula.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from course.debug.probes.modes import evaluation_of
 from course.debug.probes.report import Finding
 from course.debug.probes.rescored import redrawn
 from course.debug.probes.session import Evaluation, NotChecked, Session, pair
 from course.debug.probes.thresholds import TINY, YES
+from course.debug.relations.noise import COMPARED
+from course.debug.relations.program import program_of
+from course.state.nested import tensors_in
 
 THE_SAME = 1e-4
 """Relative difference of two scores that are the same but for rounding."""
@@ -23,6 +28,8 @@ APART = 1e-2
 """The same of two that are told apart."""
 DRAWS = 2
 """Random networks that are scored, too."""
+LEAST_SCALED = 4
+"""Targets of a batch from which one factor and one shift fit all of them by no chance."""
 LEAST_ANSWERS = 20
 """Answers from which two scores differ by more than one answer's share of them."""
 
@@ -93,6 +100,141 @@ def of_boxes(session: Session) -> Iterator[Finding]:
                 "boxes = torch.cat([b[:, :2] - b[:, 2:] / 2, b[:, :2] + b[:, 2:] / 2], 1)",
             )  # fmt: skip
             return
+
+
+def of_labels(session: Session) -> Iterator[Finding]:
+    """Scores of labels of which each is yes or no are not taken at 0.5 of their logits."""
+    seen = evaluation_of(session)
+    if not any(word in _plain(name) for name in seen.first for word in OF_YES):
+        raise NotChecked("no score is called recall, precision or f1")
+    if not any(e.name == "bce_with_logits" and e.graph for e in session.loop.tape.of("loss")):
+        raise NotChecked("outputs are not known to be logits")
+    yield from _thresholds(session, seen)
+    for draw in range(DRAWS):
+        yield from _thresholds(session, redrawn(session, draw))
+
+
+def _thresholds(session: Session, seen: Evaluation) -> Iterator[Finding]:
+    outputs, targets = (torch.cat([t.double().cpu() for t in side])
+                        for side in _of_all_batches(session, seen))  # fmt: skip
+    if outputs.numel() != targets.numel() or not bool(((targets == 0) | (targets == 1)).all()):
+        raise NotChecked("outputs and targets are not one yes or no for each label")
+    outputs = outputs.reshape(targets.shape)
+    for name, value in seen.first.items():
+        word = next((w for w in OF_YES if w in _plain(name)), None)
+        if word is None or outputs.numel() < LEAST_ANSWERS:
+            continue
+        right, wrong = (_averages(word, outputs > limit, targets > YES) for limit in (0.0, YES))
+        taken = any(_near(value, w, THE_SAME) for w in wrong)
+        if taken and not any(_near(value, r, APART) for r in right):
+            yield Finding(
+                "metric-wrong", "warning",
+                f"{name} = {value:.4g} is that of logits above 0.5, which is for probabilities; "
+                f"of logits above 0 it is {right[0]:.4g}.",
+                {name: value, "recomputed": right[0], "answers": targets.numel()},
+                "predicted = logits > 0  # or torch.sigmoid(logits) > 0.5",
+            )  # fmt: skip
+            return
+
+
+def _averages(word: str, said: Tensor, true: Tensor) -> list[float]:
+    """A score over all answers, by label and by row."""
+    said, true = (t.reshape(len(t), -1) for t in (said, true))
+    counts = [torch.stack([(said & true).sum(d), (said & ~true).sum(d), (~said & true).sum(d)])
+              .double() for d in ((0, 1), 0, 1)]  # fmt: skip
+    return [float(OF_YES[word](*c).mean()) for c in counts]
+
+
+def in_units(session: Session) -> Iterator[Finding]:
+    """Outputs that are trained on scaled targets are scored in the same unit as the targets."""
+    seen = evaluation_of(session)
+    words = [w for w in OF_ERRORS if any(w in _plain(name) for name in seen.first)]
+    if not words:
+        raise NotChecked("no score is called mse, rmse or mae")
+    factor, shift = _scaled_targets(session)
+    both = [[t.double().cpu() for t in side] for side in _of_all_batches(session, seen)]
+    if any(a.numel() != b.numel() for a, b in zip(*both, strict=True)):
+        raise NotChecked("outputs and targets are not of one size")
+    outputs, targets = (torch.cat([t.flatten() for t in side]) for side in both)
+    for name, value in seen.first.items():
+        word = next((w for w in words if w in _plain(name)), None)
+        if word is None or "train" in _plain(name):
+            continue
+        plain, back, scaled = (
+            OF_ERRORS[word](o, t) for o, t in (
+                (outputs, targets), ((outputs - shift) / factor, targets),
+                (outputs, factor * targets + shift),
+            )
+        )  # fmt: skip
+        close = abs(value - plain) <= THE_SAME * abs(plain)
+        if close and min(abs(value - back), abs(value - scaled)) > APART * abs(value):
+            yield Finding(
+                "metric-wrong", "warning",
+                f"{name} = {value:.4g} compares outputs with targets of another unit: the loss "
+                f"trains them on {factor:.4g} times the target {shift:+.4g}. In the targets' unit "
+                f"it is {back:.4g}.",
+                {name: value, "in_the_targets_unit": back, "factor": factor, "shift": shift},
+                "predicted = outputs * std + mean  # before they are compared with raw targets",
+            )  # fmt: skip
+            return
+
+
+def _scaled_targets(session: Session) -> tuple[float, float]:
+    """What the targets of a batch are multiplied with, and what is added, before the outputs are
+    compared with them.
+
+    Raises:
+        NotChecked: Nothing, or the model gives other outputs in eval mode.
+    """
+    program = program_of(session)
+    mode = _Compared()
+    step = program.step(program.batches[0], within=mode)
+    outputs = [e.output for e in step.tape.of("output") if e.graph]
+    if len(outputs) != 1 or len(step.calls) != 1 or outputs[0] is None:
+        raise NotChecked("a step does not call the model once")
+    for target in tensors_in(program.batches[0]):
+        for given, met in mode.pairs:
+            if given.numel() != outputs[0].numel() or not torch.equal(
+                given.flatten(), outputs[0].flatten()
+            ):
+                continue
+            if (law := _affine(target, met)) is not None:
+                again = program.replay(step.calls[0])
+                if len(again) == 1 and torch.allclose(again[0], outputs[0], rtol=1e-3, atol=1e-5):
+                    return law
+    raise NotChecked("outputs are not compared with scaled targets of the batch")
+
+
+def _affine(one: Tensor, other: Tensor) -> tuple[float, float] | None:
+    """Factor and shift that make the other of one number by number, if they change it."""
+    if one.numel() != other.numel() or not one.is_floating_point() or one.numel() < LEAST_SCALED:
+        return None
+    a, b = (t.detach().double().flatten().cpu() for t in (one, other))
+    if float(a.std()) < TINY or float(b.std()) < TINY:
+        return None
+    factor = float(((a - a.mean()) * (b - b.mean())).mean() / a.var(correction=0))
+    shift = float(b.mean()) - factor * float(a.mean())
+    off = float((factor * a + shift - b).abs().max())
+    changes = abs(factor - 1) > APART or abs(shift) > APART * float(a.std())
+    return (factor, shift) if off < THE_SAME * float(b.std()) and changes else None
+
+
+class _Compared(TorchFunctionMode):
+    """Outputs with a gradient, and the fixed numbers that they are compared with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pairs: list[tuple[Tensor, Tensor]] = []
+
+    def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
+        if function in COMPARED:
+            two = [a for a in args[:2] if isinstance(a, Tensor)]
+            moving, fixed = (
+                [a.detach() for a in two if a.requires_grad is r] for r in (True, False)
+            )
+            if len(moving) == len(fixed) == 1:
+                self.pairs.append((moving[0], fixed[0]))
+        return function(*args, **(kwargs or {}))
 
 
 def _corners(boxes: Tensor) -> Tensor:
@@ -181,6 +323,16 @@ def _root(outputs: Tensor, targets: Tensor) -> float:
     return float((outputs - targets).pow(2).mean().sqrt())
 
 
+def _share(part: Tensor, whole: Tensor) -> Tensor:
+    return part / whole.clamp_min(1)
+
+
+OF_YES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "recall": lambda hits, false, missed: _share(hits, hits + missed),
+    "precision": lambda hits, false, missed: _share(hits, hits + false),
+    "f1": lambda hits, false, missed: _share(2 * hits, 2 * hits + false + missed),
+}
+"""Of how many were rightly said, wrongly said, and missed."""
 Score = Callable[[Tensor, Tensor], float]
 OF_ANSWERS: dict[str, tuple[Score, dict[str, Score]]] = {
     "auc": (_auc, {
@@ -200,3 +352,9 @@ OF_NUMBERS: dict[str, tuple[Score, dict[str, Score]]] = {
     "mape": (_relative, {"relative to the outputs": lambda o, t: _relative(t, o)}),
     "rmse": (_root, {"the mean of squares, without the root": lambda o, t: _root(o, t) ** 2}),
 }  # fmt: skip
+OF_ERRORS: dict[str, Score] = {
+    "rmse": _root,
+    "mse": lambda o, t: _root(o, t) ** 2,
+    "mae": lambda o, t: float((o - t).abs().mean()),
+}
+"""Errors that have the unit of the targets, or its square."""

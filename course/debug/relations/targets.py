@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, pair
 from course.debug.probes.thresholds import OFTEN, TINY
 from course.debug.relations.joining import is_among, read_by_the_model
-from course.debug.relations.program import program_of
+from course.debug.relations.noise import drawn_for_rows
+from course.debug.relations.program import Program, program_of
 from course.state.nested import cloned, tensors_in
 
 OF_CLASSES = {"cross_entropy", "nll_loss"}
@@ -22,6 +24,11 @@ MOVES = (1, 2)
 PULLED, MOST_PULLED = 4, 12
 """Batches in which it is seen where the loss pulls the outputs, and at most so many where few
 inputs of these are clearly one example's."""
+MASKED, LEAST_MASKED = 3, 12
+"""Batches of which all targets are looked at, and targets that are of one class by no chance."""
+NOISED = 0.2
+"""Noise over the data's own spread from which it is there to be removed: what spreads numbers of
+few levels evenly, as densities ask for, is smaller."""
 LEAST_ROWS = 4
 """Examples of a batch among which the nearest two say something."""
 LEAST_PULLED = 48
@@ -113,6 +120,83 @@ def overwritten(session: Session) -> Iterator[Finding]:
                 "labels = tokens.clone()  # before tokens[mask] = MASK",
             )  # fmt: skip
             return
+
+
+def masked_too(session: Session) -> Iterator[Finding]:
+    """Masking the inputs in the data does not mask the targets, which share their memory."""
+    program, loader = program_of(session), session.setup.train_loader
+    if not isinstance(loader, DataLoader):
+        raise NotChecked("the train_loader is no DataLoader")
+    with session.observe():
+        batch = next(iter(loader), None)
+        data = loader.dataset
+        shared = _shares_memory(batch)
+        if not shared and hasattr(data, "__getitem__") and hasattr(data, "__len__") and len(data):
+            shared = _shares_memory(data[0])
+    if not shared:
+        raise NotChecked("no two parts of an example or a batch are the same integers")
+    met = []
+    for one in program.batches[:MASKED]:
+        losses = [e for e in program.step(one).losses if e.name in OF_CLASSES]
+        if len(losses) != 1 or losses[0].inputs.dim() < 2 or losses[0].inputs.shape[1] < 3:
+            raise NotChecked("the step has no single loss of classes")
+        met.append(losses[0].targets[losses[0].targets >= 0].flatten().cpu())
+    classes, answers = torch.cat(met).unique(), sum(map(len, met))
+    others = {int(v) for t in tensors_in(program.batches[0]) for v in t.unique()
+              if not t.is_floating_point() and t.dtype != torch.bool}  # fmt: skip
+    if len(classes) == 1 and answers >= LEAST_MASKED and len(others) > len(classes) + 2:
+        yield Finding(
+            "wrong-targets", "error",
+            f"All {answers} targets of {len(met)} batches are {int(classes[0])}, and two parts of "
+            "the data are one tensor: masking the inputs has masked the labels.",
+            {"targets": answers, "the_one": int(classes[0]), "batches": len(met)},
+            "labels = ids.clone()  # before ids[mask] = MASK",
+        )  # fmt: skip
+
+
+def _shares_memory(example: object) -> bool:
+    """Two of its tensors of integers are one."""
+    parts = [t for t in tensors_in(example) if not t.is_floating_point() and t.dim()]
+    places = [(t.data_ptr(), t.shape) for t in parts if t.numel() and t.dtype != torch.bool]
+    return len(set(places)) < len(places)
+
+
+def noised_too(session: Session) -> Iterator[Finding]:
+    """Noise that a step writes into the model's inputs is not in what they are compared with."""
+    program = program_of(session)
+    batch = cloned(program.batches[0])
+    before = [t.clone() for t in tensors_in(batch)]
+    mode = drawn_for_rows(batch)
+    step = program.step(batch, copied=False, within=mode)
+    given = [t for call in step.calls for t in call.tensors]
+    met = [*mode.targets, *(e.targets for e in step.losses if isinstance(e.targets, Tensor))]
+    after = list(tensors_in(batch))
+    for place, (old, new) in enumerate(zip(before, after, strict=False)):
+        if not new.is_floating_point() or old.shape != new.shape or torch.equal(old, new):
+            continue
+        noise = float((new - old).std() / old.std().clamp_min(TINY))
+        both = noise > NOISED and is_among(new, given) and is_among(new, met)
+        drawn = [n for n, d in enumerate(mode.values) if d.shape == new.shape]
+        if both and any(_depends_on(program, n, place) for n in drawn):
+            yield Finding(
+                "wrong-targets", "error",
+                f"The step writes noise, {noise:.2g} times as large as the data, into a tensor of "
+                "its batch, which is both the model's input and the target: the clean data is "
+                "gone, and the model learns to give back the noise.",
+                {"noise_over_data": noise, "shape": list(new.shape)},
+                "noisy = clean + noise  # a new tensor; add_ and += change clean, too",
+            )  # fmt: skip
+            return
+
+
+def _depends_on(program: Program, draw: int, place: int) -> bool:
+    """What a step leaves in a tensor of its batch changes with one of the draws for its rows."""
+    left = []
+    for turned in (None, draw):
+        batch = cloned(program.batches[0])
+        program.step(batch, copied=False, within=drawn_for_rows(batch, turned))
+        left.append(list(tensors_in(batch))[place])
+    return not torch.equal(*left)
 
 
 def merged(session: Session) -> Iterator[Finding]:

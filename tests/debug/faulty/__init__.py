@@ -21,6 +21,7 @@ from tests.debug.faulty import (  # noqa: F401
     structures,
     subtle,
     tenth,
+    thirteenth,
     twelfth,
     unseen,
 )

@@ -18,6 +18,8 @@ from tests.debug.sound import (  # noqa: F401
     seventh,
     seventh_loops,
     sixth,
+    thirteenth,
+    thirteenth_loops,
     twelfth,
     twelfth_loops,
     unseen,
