@@ -99,7 +99,7 @@ def test_a_fact_that_cannot_be_read_costs_itself_alone():
     verdict = bank.load("05.readiness").judge_given({**example, "interval": object()})
     assert [part.part.key for part in verdict.parts if not part.passed] == ["interval"]
     said = "\n".join(bank.load("05.readiness").lines(verdict))
-    assert "'interval': An object cannot be the answer" in said
+    assert "'interval' cannot be read: “An object cannot be the answer" in said
 
 
 def test_a_fact_that_cannot_be_read_is_missing_for_the_others():
@@ -113,7 +113,7 @@ def test_a_fact_that_cannot_be_read_is_missing_for_the_others():
 def test_a_number_that_cannot_be_read_is_named():
     given = {"full": object(), "folder": 1.0, "peak": 2.0}
     verdict = bank.load("03g.size").judge_value(plain_value(given), "ada")
-    assert "'full': An object cannot be the answer" in verdict.parts[0].raised.text
+    assert "'full' cannot be read: “An object cannot be the answer" in verdict.parts[0].raised.text
 
 
 def test_a_deviation_over_n_is_named():
