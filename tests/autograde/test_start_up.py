@@ -8,6 +8,7 @@ import nbformat
 import pytest
 
 from autograde import bank
+from autograde.by_hand import refusal
 from autograde.class_dir import ClassDirError
 from autograde.classroom import cells, example, grading, lookups
 from autograde.classroom.cells import read_cells
@@ -129,6 +130,7 @@ def test_what_is_not_wanted_is_not_compiled(monkeypatch):
     text = "\ndef fit(model):\n    return model\n"
     wanted = fix.variant(text, "here.py", ("model)", "other)"), ("return model", "return other"))
     monkeypatch.setattr(fix, "answers_wanted", False)
+    refusal("other", "other")  # what all refusals are made of is compiled once
     monkeypatch.setattr("builtins.compile", None)
     refused = fix.variant(text, "here.py", ("model)", "other)"))
     assert wanted(3) == 3 and refused.__name__ == wanted.__name__ == "fit"
