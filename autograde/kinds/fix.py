@@ -92,11 +92,11 @@ def written_change(exercise: Exercise, cells: list[str], code: str) -> str | dic
     if lines is None:
         name = exercise.name
         text = (
-            f"the changed lines cannot be counted, since no def {name} in the cells above is the "
+            f"The changed lines cannot be counted, since no def {name} in the cells above is the "
             f"function that was called. Leave def {name}(...) without a decorator, and give the "
             "name to nothing else."
         )
-        return {UNFIT: text[0].upper() + text[1:]}
+        return {UNFIT: text}
     return size_of(_difference(_plain_lines(module.GIVEN), list(lines)), module.MOST)
 
 

@@ -14,8 +14,8 @@ from tests.debug.faulty.thirteenth.kit import (
     loader,
     mlp,
     plain,
-    runner,
     save_load,
+    set_up,
     sup_step,
 )
 from tests.debug.sound.programs import sound
@@ -65,15 +65,7 @@ def ttur_gan():
             x = torch.cat([b[0] for b in va])
             return {"mean_gap": (f.mean(0) - x.mean(0)).norm().item()}
 
-    return dict(
-        model=model,
-        optimizer=[og, od],
-        train_loader=tr,
-        val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-    )
+    return set_up(model, [og, od], tr, step, val_loader=va, evaluate=evaluate)
 
 
 @sound
@@ -106,16 +98,7 @@ def nll_negative():
                 n += len(y)
         return {"val_nll": t / n}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        loss_fn=crit,
-        train_loader=tr,
-        val_loader=va,
-        train_step=base,
-        train=runner(tr, base),
-        evaluate=evaluate,
-    )
+    return set_up(model, opt, tr, base, loss_fn=crit, val_loader=va, evaluate=evaluate)
 
 
 @sound
@@ -156,16 +139,7 @@ def simsiam():
             z = F.normalize(torch.cat([f(b[0]) for b in va]), dim=1)
             return {"embedding_std_x_sqrt_d": z.std(0).mean().item() * 4}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tr,
-        val_loader=va,
-        loss_of=loss_of,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-    )
+    return set_up(model, opt, tr, step, val_loader=va, loss_of=loss_of, evaluate=evaluate)
 
 
 @sound
@@ -227,16 +201,8 @@ def tied_lm():
                 n += k.sum().item()
         return {"answer_token_acc": ok / n}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tr,
-        val_loader=va,
-        loss_of=loss_of,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-        num_classes=V,
+    return set_up(
+        model, opt, tr, step, val_loader=va, loss_of=loss_of, evaluate=evaluate, num_classes=V
     )
 
 
@@ -426,14 +392,6 @@ def dann():
                 n += len(y)
         return {"target_acc": ok / n}
 
-    return dict(
-        model=m,
-        optimizer=opt,
-        train_loader=tr,
-        val_loader=va,
-        loss_of=loss_of,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-        num_classes=4,
+    return set_up(
+        m, opt, tr, step, val_loader=va, loss_of=loss_of, evaluate=evaluate, num_classes=4
     )

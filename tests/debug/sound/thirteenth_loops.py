@@ -13,8 +13,8 @@ from tests.debug.faulty.thirteenth.kit import (
     loader,
     mlp,
     plain,
-    runner,
     save_load,
+    set_up,
     sup_step,
 )
 from tests.debug.sound.programs import sound
@@ -52,16 +52,7 @@ def streaming_iterable():
                 n += len(y)
         return {"val_mse": t / n}
 
-    return dict(
-        model=m,
-        optimizer=opt,
-        loss_fn=crit,
-        train_loader=tr,
-        val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-    )
+    return set_up(m, opt, tr, step, loss_fn=crit, val_loader=va, evaluate=evaluate)
 
 
 @sound
@@ -169,16 +160,7 @@ def vq_vae():
                 n += len(x)
         return {"recon_mse": t / n}
 
-    return dict(
-        model=m,
-        optimizer=opt,
-        train_loader=tr,
-        val_loader=va,
-        loss_of=loss_of,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-    )
+    return set_up(m, opt, tr, step, val_loader=va, loss_of=loss_of, evaluate=evaluate)
 
 
 @sound
@@ -240,16 +222,7 @@ def alternating_tasks():
                 "reg_mse": F.mse_loss(m(VR, "reg"), f(VR)).item(),
             }
 
-    return dict(
-        model=m,
-        optimizer=opt,
-        train_loader=tr,
-        val_loader=va,
-        loss_of=loss_of,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-    )
+    return set_up(m, opt, tr, step, val_loader=va, loss_of=loss_of, evaluate=evaluate)
 
 
 @sound
@@ -282,16 +255,7 @@ def imbalanced_weighted():
                     c[t, 1] += ((y == t) & (p == bool(t))).sum()
         return {"balanced_acc": (c[:, 1] / c[:, 0]).mean().item()}
 
-    return dict(
-        model=m,
-        optimizer=opt,
-        loss_fn=crit,
-        train_loader=tr,
-        val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-    )
+    return set_up(m, opt, tr, step, loss_fn=crit, val_loader=va, evaluate=evaluate)
 
 
 @sound
@@ -321,16 +285,7 @@ def sum_loss_tiny_lr():
                 n += y.numel()
         return {"val_mse": t / n}
 
-    return dict(
-        model=m,
-        optimizer=opt,
-        loss_fn=crit,
-        train_loader=tr,
-        val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-    )
+    return set_up(m, opt, tr, step, loss_fn=crit, val_loader=va, evaluate=evaluate)
 
 
 @sound

@@ -8,7 +8,15 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset
 
 from tests.debug.faulty.kit import pair
-from tests.debug.faulty.thirteenth.kit import blobs, evaluating, gen, loader, mlp, runner, sup_step
+from tests.debug.faulty.thirteenth.kit import (
+    blobs,
+    evaluating,
+    gen,
+    loader,
+    mlp,
+    set_up,
+    sup_step,
+)
 
 
 @pair("wrong-formula")
@@ -71,16 +79,7 @@ def vae_kl_scale(bug):
                 n += len(x)
         return {"recon_per_example": a / n, "kl_per_example": k / n}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tr,
-        val_loader=va,
-        loss_of=loss_of,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-    )
+    return set_up(model, opt, tr, step, val_loader=va, loss_of=loss_of, evaluate=evaluate)
 
 
 @pair("wrong-targets")
@@ -123,16 +122,7 @@ def dae_inplace_noise(bug):
                 n += len(c)
         return {"denoise_mse": t / n}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tr,
-        val_loader=va,
-        loss_of=loss_of,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-    )
+    return set_up(model, opt, tr, step, val_loader=va, loss_of=loss_of, evaluate=evaluate)
 
 
 @pair("targets-unrelated")
@@ -189,16 +179,7 @@ def ddpm_fresh_noise(bug):
                 n += len(b[0])
         return {"val_noise_mse": t / n}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tr,
-        val_loader=va,
-        loss_of=loss_of,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-    )
+    return set_up(model, opt, tr, step, val_loader=va, loss_of=loss_of, evaluate=evaluate)
 
 
 def _real(n, s):
@@ -254,15 +235,7 @@ def gan_opt_both(bug):
         e = 2 * c(f, x).mean() - c(f, f).sum() / (500 * 499) - c(x, x).sum() / (n * (n - 1))
         return {"energy_distance": e.item(), "std_gap": (f.std(0) - x.std(0)).norm().item()}
 
-    return dict(
-        model=model,
-        optimizer=[og, od],
-        train_loader=tr,
-        val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-    )
+    return set_up(model, [og, od], tr, step, val_loader=va, evaluate=evaluate)
 
 
 @pair("loss-without-gradient")
@@ -312,15 +285,7 @@ def wgan_gp_no_graph(bug):
             "mean_gap": (f.mean(0) - x.mean(0)).norm().item(),
         }
 
-    return dict(
-        model=model,
-        optimizer=[og, od],
-        train_loader=tr,
-        val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-    )
+    return set_up(model, [og, od], tr, step, val_loader=va, evaluate=evaluate)
 
 
 class _Views(Dataset):
@@ -374,16 +339,7 @@ def infonce_same_view(bug):
             "pair_cosine": (a * c).sum(1).mean().item(),
         }
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tr,
-        val_loader=va,
-        loss_of=loss_of,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-    )
+    return set_up(model, opt, tr, step, val_loader=va, loss_of=loss_of, evaluate=evaluate)
 
 
 @pair("compared-with-itself")
@@ -441,16 +397,8 @@ def triplet_self_positive(bug):
             p = torch.cat([torch.cdist(model(v), z).topk(5, 1, largest=False)[1] for v, _ in va])
         return {"knn_acc": (Y[p].mode(1)[0] == vy).float().mean().item()}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tr,
-        val_loader=va,
-        loss_of=loss_of,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-        num_classes=K,
+    return set_up(
+        model, opt, tr, step, val_loader=va, loss_of=loss_of, evaluate=evaluate, num_classes=K
     )
 
 
@@ -494,14 +442,6 @@ def proxy_not_in_opt(bug):
         ok = s.argmax(1)
         return {"recall_at_1": (y[ok] == y).float().mean().item(), "val_loss": crit(z, y).item()}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        loss_fn=crit,
-        train_loader=tr,
-        val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-        num_classes=K,
+    return set_up(
+        model, opt, tr, step, loss_fn=crit, val_loader=va, evaluate=evaluate, num_classes=K
     )

@@ -52,6 +52,18 @@ def runner(loader, step):
     return train
 
 
+def set_up(model, optimizer, train_loader, step, **more):
+    """A set-up by its parts; train(n) makes n of the steps."""
+    return dict(
+        model=model,
+        optimizer=optimizer,
+        train_loader=train_loader,
+        train_step=step,
+        train=runner(train_loader, step),
+        **more,
+    )
+
+
 def blobs(n, d, k, seed, noise=1.0, centres=7, scale=1.0, shift=0.0):
     g = gen(seed)
     c = torch.randn(k, d, generator=gen(centres))
@@ -136,16 +148,8 @@ def save_load(model, opt, **more):
 
 
 def plain(model, opt, ce, tr, va, step, **k):
-    return dict(
-        model=model,
-        optimizer=opt,
-        loss_fn=ce,
-        train_loader=tr,
-        val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=lambda: accuracy(model, va),
-        **k,
+    return set_up(
+        model, opt, tr, step, loss_fn=ce, val_loader=va, evaluate=lambda: accuracy(model, va), **k
     )
 
 

@@ -17,6 +17,7 @@ from tests.debug.faulty.thirteenth.kit import (
     mlp,
     runner,
     save_load,
+    set_up,
     sup_step,
 )
 
@@ -64,14 +65,13 @@ def unfreeze_opt(bug):
             return loss.item()
 
     t = Trainer()
-    return dict(
-        model=t.model,
-        optimizer=t.opt,
+    return set_up(
+        t.model,
+        t.opt,
+        t.tr,
+        t.step,
         loss_fn=t.ce,
-        train_loader=t.tr,
         val_loader=t.va,
-        train_step=t.step,
-        train=runner(t.tr, t.step),
         evaluate=lambda: accuracy(t.model, t.va),
         num_classes=K,
         declared={"unfreeze_at_step": 4},
@@ -102,14 +102,13 @@ def ema_buffers(bug):
     va = loader(blobs(130, 10, K, 2, **mk), 50, shuffle=False)
     step = sup_step(model, opt, ce, update)
     save, load = save_load(model, opt, ema=ema)
-    return dict(
-        model=model,
-        optimizer=opt,
+    return set_up(
+        model,
+        opt,
+        tr,
+        step,
         loss_fn=ce,
-        train_loader=tr,
         val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
         save=save,
         load=load,
         num_classes=K,
@@ -144,14 +143,13 @@ def accum_zero(bug):
         opt.step()
         return tot
 
-    return dict(
-        model=model,
-        optimizer=opt,
+    return set_up(
+        model,
+        opt,
+        tr,
+        step,
         loss_fn=ce,
-        train_loader=tr,
         val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
         evaluate=lambda: accuracy(model, va),
         num_classes=K,
         declared={"accumulate": 4},
@@ -186,14 +184,13 @@ def bf16_pure(bug):
 
     net = Cast()
     step = sup_step(net, opt, ce)
-    return dict(
-        model=net,
-        optimizer=opt,
+    return set_up(
+        net,
+        opt,
+        tr,
+        step,
         loss_fn=ce,
-        train_loader=tr,
         val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
         evaluate=lambda: accuracy(net, va),
         num_classes=K,
         declared={"amp": "bfloat16"},
@@ -233,14 +230,13 @@ def ckpt_prefix(bug):
         net.load_state_dict(sd, strict=not bug)
         opt.load_state_dict(c["optimizer"])
 
-    return dict(
-        model=net,
-        optimizer=opt,
+    return set_up(
+        net,
+        opt,
+        tr,
+        step,
         loss_fn=ce,
-        train_loader=tr,
         val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
         evaluate=lambda: accuracy(net, va),
         save=save,
         load=load,
@@ -323,15 +319,14 @@ def onecycle_epoch(bug):
 
     step = sup_step(model, opt, ce, after)
     _save, _load = save_load(model, opt, sched=sch)
-    return dict(
-        model=model,
-        optimizer=opt,
+    return set_up(
+        model,
+        opt,
+        tr,
+        step,
         scheduler=sch,
         loss_fn=ce,
-        train_loader=tr,
         val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
         evaluate=lambda: accuracy(model, va),
         num_classes=K,
         declared={"scheduler_unit": "batch"},
@@ -370,16 +365,8 @@ def multilabel_threshold(bug):
                 fn += (~p & t).sum().item()
         return {"micro_f1": 2 * tp / max(1, 2 * tp + fp + fn), "recall": tp / max(1, tp + fn)}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        loss_fn=crit,
-        train_loader=tr,
-        val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-        num_classes=C,
+    return set_up(
+        model, opt, tr, step, loss_fn=crit, val_loader=va, evaluate=evaluate, num_classes=C
     )
 
 
@@ -462,17 +449,7 @@ def f1_last_batch(bug):
             f.append(2 * tp / d if d else 0.0)
         return {"macro_f1": sum(f) / K}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        loss_fn=ce,
-        train_loader=tr,
-        val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-        num_classes=K,
-    )
+    return set_up(model, opt, tr, step, loss_fn=ce, val_loader=va, evaluate=evaluate, num_classes=K)
 
 
 @pair("augmented-validation")
@@ -512,14 +489,13 @@ def shared_transform_val(bug):
     tr = loader(ts, 20, 1)
     va = loader(vs, 50, shuffle=False)
     step = sup_step(model, opt, ce)
-    return dict(
-        model=model,
-        optimizer=opt,
+    return set_up(
+        model,
+        opt,
+        tr,
+        step,
         loss_fn=ce,
-        train_loader=tr,
         val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
         evaluate=lambda: accuracy(model, va),
         num_classes=K,
     )
@@ -577,14 +553,13 @@ def adv_grads_left(bug):
     def loss_of(m, b):
         return ce(m(attack(m, *b, dirty=bug)), b[1])
 
-    return dict(
-        model=model,
-        optimizer=opt,
+    return set_up(
+        model,
+        opt,
+        tr,
+        step,
         loss_fn=ce,
-        train_loader=tr,
         val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
         evaluate=evaluate,
         num_classes=K,
         declared={"adversarial": "PGD-3"},

@@ -15,7 +15,7 @@ from tests.debug.faulty.thirteenth.kit import (
     gen,
     loader,
     mlp,
-    runner,
+    set_up,
     sup_step,
 )
 
@@ -66,16 +66,7 @@ def reinforce_returns(bug):
                 n += len(s)
         return {"mean_return": t / n}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tr,
-        val_loader=va,
-        loss_of=loss_of,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-    )
+    return set_up(model, opt, tr, step, val_loader=va, loss_of=loss_of, evaluate=evaluate)
 
 
 @pair("terminal-bootstrapped")
@@ -130,16 +121,7 @@ def dqn_no_done(bug):
                     break
         return {"q_start": q, "greedy_return": ret}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tr,
-        loss_of=loss_of,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-        declared={"gamma": gam},
-    )
+    return set_up(model, opt, tr, step, loss_of=loss_of, evaluate=evaluate, declared={"gamma": gam})
 
 
 def _ar(n, seed):
@@ -193,14 +175,13 @@ def window_one_long(bug):
     tr = loader(windows(s[:500]), 32, 1)
     va = loader(windows(s[500:]), 32, shuffle=False)
     step = sup_step(model, opt, crit)
-    return dict(
-        model=model,
-        optimizer=opt,
+    return set_up(
+        model,
+        opt,
+        tr,
+        step,
         loss_fn=crit,
-        train_loader=tr,
         val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
         evaluate=lambda: {"val_rmse": _reg_eval(model, va)},
     )
 
@@ -225,14 +206,13 @@ def reg_broadcast(bug):
     tr = loader(data(500, 1), 25, 1)
     va = loader(data(130, 2), 50, shuffle=False)
     step = sup_step(model, opt, crit)
-    return dict(
-        model=model,
-        optimizer=opt,
+    return set_up(
+        model,
+        opt,
+        tr,
+        step,
         loss_fn=crit,
-        train_loader=tr,
         val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
         evaluate=lambda: {"val_rmse": _reg_eval(model, va)},
     )
 
@@ -261,14 +241,13 @@ def reg_units_eval(bug):
     tr = loader((X, Y), 25, 1)
     va = loader(data(130, 2), 50, shuffle=False)
     step = sup_step(model, opt, crit)
-    return dict(
-        model=model,
-        optimizer=opt,
+    return set_up(
+        model,
+        opt,
+        tr,
+        step,
         loss_fn=crit,
-        train_loader=tr,
         val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
         evaluate=lambda: {
             "val_rmse_kusd": _reg_eval(model, va, (lambda p: p) if bug else (lambda p: p * sd + mu))
         },
@@ -313,14 +292,13 @@ def pinball_sign(bug):
             },
         }
 
-    return dict(
-        model=model,
-        optimizer=opt,
+    return set_up(
+        model,
+        opt,
+        tr,
+        step,
         loss_fn=crit,
-        train_loader=tr,
         val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
         evaluate=evaluate,
         declared={"quantiles": [0.5, 0.75, 0.9]},
     )
@@ -388,14 +366,13 @@ def rec_dup_leak(bug):
                 n += len(b["user"])
         return {"val_rmse": math.sqrt(t / n)}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tr,
+    return set_up(
+        model,
+        opt,
+        tr,
+        step,
         val_loader=va,
         loss_of=loss_of,
-        train_step=step,
-        train=runner(tr, step),
         evaluate=evaluate,
         groups={"train": pairs[tri].tolist(), "val": pairs[vai].tolist()},
     )
@@ -445,16 +422,7 @@ def listwise_dim(bug):
                 n += len(s)
         return {"val_mrr": r / n}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tr,
-        val_loader=va,
-        loss_of=loss_of,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-    )
+    return set_up(model, opt, tr, step, val_loader=va, loss_of=loss_of, evaluate=evaluate)
 
 
 @pair("trains-on-validation")
@@ -509,13 +477,4 @@ def gnn_all_nodes(bug):
             ok = model(x, adj).argmax(1) == y
         return {"train_acc": ok[tm].float().mean().item(), "val_acc": ok[~tm].float().mean().item()}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tr,
-        loss_of=loss_of,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-        num_classes=K,
-    )
+    return set_up(model, opt, tr, step, loss_of=loss_of, evaluate=evaluate, num_classes=K)

@@ -15,7 +15,7 @@ from tests.debug.faulty.thirteenth.kit import (
     evaluating,
     gen,
     loader,
-    runner,
+    set_up,
     sup_step,
 )
 
@@ -78,14 +78,13 @@ def decoder_unmasked(bug):
                 n += len(b[0])
         return {"val_nll": t / n, "val_ppl": math.exp(t / n)}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tr,
+    return set_up(
+        model,
+        opt,
+        tr,
+        step,
         val_loader=va,
         loss_of=loss_of,
-        train_step=step,
-        train=runner(tr, step),
         evaluate=evaluate,
         declared={"max_grad_norm": 1.0},
         num_classes=V,
@@ -155,16 +154,8 @@ def pad_mask_inverted(bug):
                 n += len(b["labels"])
         return {"val_acc": ok / n}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tr,
-        val_loader=va,
-        loss_of=loss_of,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-        num_classes=2,
+    return set_up(
+        model, opt, tr, step, val_loader=va, loss_of=loss_of, evaluate=evaluate, num_classes=2
     )
 
 
@@ -237,16 +228,8 @@ def pads_in_loss(bug):
                 n += keep.sum().item()
         return {"token_acc": ok / n}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tr,
-        val_loader=va,
-        loss_of=loss_of,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-        num_classes=C,
+    return set_up(
+        model, opt, tr, step, val_loader=va, loss_of=loss_of, evaluate=evaluate, num_classes=C
     )
 
 
@@ -282,14 +265,13 @@ def gru_batch_first(bug):
     tr = loader(data(500, 1), 20, 1)
     va = loader(data(150, 2), 40, shuffle=False)
     step = sup_step(model, opt, ce)
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tr,
+    return set_up(
+        model,
+        opt,
+        tr,
+        step,
         val_loader=va,
         loss_fn=ce,
-        train_step=step,
-        train=runner(tr, step),
         evaluate=lambda: accuracy(model, va),
         num_classes=2,
     )
@@ -368,16 +350,8 @@ def masks_its_labels(bug):
                 n += k.sum().item()
         return {"masked_acc": ok / n}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tr,
-        val_loader=va,
-        loss_of=loss_of,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-        num_classes=V,
+    return set_up(
+        model, opt, tr, step, val_loader=va, loss_of=loss_of, evaluate=evaluate, num_classes=V
     )
 
 
@@ -447,13 +421,12 @@ def chunks_shuffled(bug):
             return {"val_acc": ok / n}
 
     t = Trainer()
-    return dict(
-        model=t.model,
-        optimizer=t.opt,
-        train_loader=t.tr,
+    return set_up(
+        t.model,
+        t.opt,
+        t.tr,
+        t.step,
         val_loader=t.va,
-        train_step=t.step,
-        train=runner(t.tr, t.step),
         evaluate=t.evaluate,
         declared={"max_grad_norm": 1.0, "stateful": True},
         num_classes=4,

@@ -14,7 +14,7 @@ from tests.debug.faulty.thirteenth.kit import (
     gen,
     loader,
     mlp,
-    runner,
+    set_up,
     sup_step,
 )
 
@@ -72,14 +72,13 @@ def seg_view(bug):
     tr = loader(_shapes(200, 1), 8, 1)
     va = loader(_shapes(60, 2), 16, shuffle=False)
     step = sup_step(model, opt, crit)
-    return dict(
-        model=model,
-        optimizer=opt,
+    return set_up(
+        model,
+        opt,
+        tr,
+        step,
         loss_fn=crit,
-        train_loader=tr,
         val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
         evaluate=lambda: _iou(model, va, C),
         num_classes=C,
     )
@@ -113,14 +112,13 @@ def seg_flip(bug):
     tr = loader(_Flip(*_shapes(200, 1), 4, not bug), 8, 1)
     va = loader(_shapes(60, 2), 16, shuffle=False)
     step = sup_step(model, opt, ce)
-    return dict(
-        model=model,
-        optimizer=opt,
+    return set_up(
+        model,
+        opt,
+        tr,
+        step,
         loss_fn=ce,
-        train_loader=tr,
         val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
         evaluate=lambda: _iou(model, va, C),
         num_classes=C,
     )
@@ -178,16 +176,7 @@ def box_format_eval(bug):
                 n += len(p)
         return {"mean_iou": t / n, "box_mae": e / n}
 
-    return dict(
-        model=model,
-        optimizer=opt,
-        train_loader=tr,
-        val_loader=va,
-        loss_of=loss_of,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-    )
+    return set_up(model, opt, tr, step, val_loader=va, loss_of=loss_of, evaluate=evaluate)
 
 
 @pair("missing-log-softmax")
@@ -228,16 +217,8 @@ def kd_softmax(bug):
                 n += len(x)
         return {"agreement": ok / n, "kl_to_teacher": kl / n}
 
-    return dict(
-        model=student,
-        optimizer=opt,
-        train_loader=tr,
-        val_loader=va,
-        loss_of=loss_of,
-        train_step=step,
-        train=runner(tr, step),
-        evaluate=evaluate,
-        num_classes=5,
+    return set_up(
+        student, opt, tr, step, val_loader=va, loss_of=loss_of, evaluate=evaluate, num_classes=5
     )
 
 
@@ -277,14 +258,13 @@ def frozen_bn(bug):
         return loss.item()
 
     both = nn.Sequential(body, old)
-    return dict(
-        model=model,
-        optimizer=opt,
+    return set_up(
+        model,
+        opt,
+        tr,
+        step,
         loss_fn=ce,
-        train_loader=tr,
         val_loader=va,
-        train_step=step,
-        train=runner(tr, step),
         num_classes=K,
         declared={"frozen": [n for n, _ in model.named_parameters() if n.startswith("0.")]},
         evaluate=lambda: {
