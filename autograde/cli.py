@@ -376,7 +376,6 @@ def _unprotected(folder: Path) -> Iterator[str]:
 
 def _doubtful_times(folder: Path, assignment: str, looked_at: list[str]) -> Iterator[str]:
     from autograde.classroom.export import doubtful_times
-    from autograde.classroom.names import shown
 
     for student, words in doubtful_times(folder, assignment).items():
         if student in looked_at:
@@ -562,7 +561,6 @@ def export(
     Marks that are not final are listed on stderr; the file is still written.
     """
     from autograde.classroom import export
-    from autograde.classroom.names import shown
 
     folder = check_class_dir(folder)
     assignment = check_assignment(folder, assignment)
