@@ -10,6 +10,7 @@ One TOML file per notebook in about/, read without importing torch:
     question = "What is the mean loss before the first update, with ten classes?"
     kind = "number"           # or "numbers", or "choice" with options = {rate = "...", ...}
     unit = "nats"             # may be left out
+    fraction = true           # of a number from 0 to 1: 10 and "10 %" are read as 0.1
     within = 0.1              # relative: how near counts as close
     decades = 0.5             # instead, of what is compared by ratio: within half a power of ten
     worked = "N10"            # may be left out: the worked table that waits for this guess,
@@ -42,6 +43,8 @@ class Question:
     """`number`, `numbers` or `choice`."""
     unit: str = ""
     """Said after a number, e.g. `batches`."""
+    fraction: bool = False
+    """Whether the answer lies between 0 and 1, so that a guess above 1 is one in per cent."""
     within: float = 0.1
     """A number is close when it differs from the answer by at most this share of it."""
     decades: float = 0.0

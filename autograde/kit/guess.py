@@ -26,7 +26,12 @@ from autograde.kit.saying import say
 class GuessError(ValueError):
     """A guess of a kind that this question does not accept; the message shows one that it does."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the message, without the lines of code that led to it."""
+        return [f"GuessError: {self}"]
 
+
+A_MILLION = 1_000_000
 met: set[str] = set()
 """Chapters whose guesses this kernel has asked for: most likely the notebook that is open."""
 
@@ -60,10 +65,12 @@ def guess(id: str, value: Any = ...) -> None:
             notes.add("look", id=id)
         say("Run the table's cell again to see its numbers. A guess made now no longer counts.")
         return
-    value = plain_value(asked, value)
+    given, value = value, plain_value(asked, value)
     if state.latest != value:
         notes.add("guess", id=id, value=value)
     said = f"Guess recorded: {said_by(asked, value)}."
+    if asked.fraction and given != value:
+        said = f"Guess recorded: {said_by(asked, value)}, as a fraction."
     if state.answer is not None:
         first = "none" if state.value is None else said_by(asked, state.value)
         said += (
@@ -167,7 +174,9 @@ def _it_is(asked: Question, value: Any, answer: Any) -> str:
     direction = "large" if abs(value) > abs(answer) else "small"
     if factor < 1.5:
         return f"{it_is}: {abs(value / answer - 1):.0%} too {direction}."
-    return f"{it_is}: {factor:.2g} times too {direction}."
+    if factor >= A_MILLION:
+        return f"{it_is}: more than a million times too {direction}."
+    return f"{it_is}: {short(float(f'{factor:.2g}'))} times too {direction}."
 
 
 def plain_value(asked: Question, value: Any) -> Any:
@@ -194,6 +203,10 @@ def plain_value(asked: Question, value: Any) -> Any:
 
 def _number(asked: Question, value: Any) -> float:
     value = value.item() if _is_one_number(value) else value
+    if isinstance(value, str) and (asked.fraction or asked.unit == "%"):
+        value = _from_per_cent(value, asked)
+    elif asked.fraction and isinstance(value, Real) and 1 < value <= 100:
+        value = value / 100
     if isinstance(value, bool) or not isinstance(value, Real):
         unit = f" ({asked.unit})" if asked.unit else ""
         text = f"{value!r}"[:40]
@@ -201,6 +214,18 @@ def _number(asked: Question, value: Any) -> float:
     if not math.isfinite(value):
         raise GuessError(f"{value}: this guess should be a finite number, e.g. {_example(asked)}.")
     return value if isinstance(value, int) else float(value)
+
+
+def _from_per_cent(text: str, asked: Question) -> float | str:
+    """0.1 or 10 for "10 %", whichever is asked for; a text that says something else as it is."""
+    digits, sign, rest = text.partition("%")
+    try:
+        number = float(digits)
+    except ValueError:
+        return text
+    if rest.strip() or not sign:
+        return text
+    return number / 100 if asked.fraction else number
 
 
 def _is_one_number(value: Any) -> bool:
@@ -221,7 +246,7 @@ def _options(asked: Question) -> str:
 
 
 def _posed(asked: Question) -> list[str]:
-    unit = f" (in {asked.unit})" if asked.unit else ""
+    unit = f" (in {asked.unit})" if asked.unit else ", from 0 to 1" if asked.fraction else ""
     what = {
         "number": f"your number{unit}",
         "numbers": f"a list of your numbers{unit}",

@@ -41,6 +41,56 @@ def test_a_wrong_guess_hears_how_wrong(kept, capsys, value, answer, words):
     assert said(capsys).endswith(words)
 
 
+@pytest.mark.parametrize("value", [10, "10%", " 10 % ", 0.1, 10.0])
+def test_a_fraction_may_be_guessed_in_per_cent(kept, capsys, value):
+    guess("03b.baseline", value)
+    words = "0.1, as a fraction." if value != 0.1 else "0.1."
+    assert said(capsys) == f"Guess recorded: {words}"
+    reveal("03b.baseline", 0.1003)
+    assert said(capsys) == "You guessed 0.1, it is 0.1003: close."
+    assert is_close(questions()["03b.baseline"], standing("03b.baseline").value, 0.1003)
+
+
+def test_a_percentage_may_be_guessed_with_its_sign(kept):
+    guess("03d.bf16-weights", "39 %")
+    assert standing("03d.bf16-weights").value == 39
+
+
+@pytest.mark.parametrize("value", ["ten", "10", "%", "10 % of it", "nan%"])
+def test_a_text_without_a_percentage_is_not_a_fraction(kept, value):
+    with pytest.raises(GuessError, match="number"):
+        guess("03b.baseline", value)
+
+
+def test_questions_from_0_to_1_take_per_cent():
+    for asked in questions().values():
+        if asked.kind == "number" and re.search(r"fraction|from 0 to 1", asked.question):
+            assert asked.fraction, asked.id
+
+
+@pytest.mark.parametrize(
+    "value,answer,words",
+    [(1.0, 1.5e-5, "67,000 times too large."), (0.01, 1.0, "100 times too small."),
+     (1.0, 1e-9, "more than a million times too large.")],
+)  # fmt: skip
+def test_a_large_factor_is_said_in_full(kept, capsys, value, answer, words):
+    guess("03d.early-clip", value)
+    reveal("03d.early-clip", answer)
+    assert said(capsys).endswith(words)
+
+
+def test_a_notebook_shows_a_refused_guess_without_the_code_that_led_to_it(kept):
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell()
+    shell.run_cell("from autograde import guess")
+    with pytest.MonkeyPatch.context() as patch:
+        shown = []
+        patch.setattr(shell, "_showtraceback", lambda kind, value, lines: shown.extend(lines))
+        shell.run_cell('guess("03b.rate", "fast")')
+    assert shown == [shown[0]] and shown[0].startswith("GuessError: 'fast': this guess should be")
+
+
 def test_without_a_guess_the_question_is_asked_and_the_answer_still_shown(kept, capsys):
     guess("03b.plateau", ...)
     assert "a: the learning rate is too small b: no step is made" in said(capsys)
