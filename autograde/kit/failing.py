@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +91,19 @@ class FailingCase:
         answer_of(self.exercise, look, self._case)
         return handed
 
+    def calls(self) -> list[str]:
+        """What the case does with a class, in words and in order: its methods' calls."""
+        from autograde.answers import answer_of
+
+        said: list[str] = []
+
+        def make(*args: Any) -> Any:
+            said.append(f"{self.exercise.name}({_handed(args)})")
+            return _saying(self.exercise.reference(*args), said)
+
+        answer_of(self.exercise, make, self._case)
+        return said[1:]  # the arguments of the first are the inputs
+
     def run(self, function: Callable[..., Any]) -> FailingRun:
         """Call a function on this case; its prints and exceptions are shown."""
         from autograde.answers import copy_of, usual_torch
@@ -112,11 +126,63 @@ class FailingCase:
         yield f"{self.exercise.id}: a case of the part '{self.part}'"
         for name, value in self.inputs.items():
             yield f"  {name} = {in_words(value)}"
+        if self.exercise.kind == "class":
+            yield from _first(self.calls())
         yield from wrong_in_words(self.exercise, self._part, self._case, self.got)
         name = self.exercise.name
         if self.exercise.kind != "class":
             yield f"  Try: {name}(**failing({self.exercise.id!r}).inputs)"
         yield f"  Then: failing({self.exercise.id!r}).run({name})"
+
+
+MOST_CALLS = 8
+"""Calls of a class's methods that are listed."""
+
+
+def _first(calls: list[str]) -> Iterator[str]:
+    """The first calls, as indented lines."""
+    for place, call in enumerate(calls[:MOST_CALLS]):
+        yield f"  {'then ' if place else 'calls'} {call}"
+    if more := len(calls) - MOST_CALLS:
+        yield from [f"  ... and {more} more calls"] if more > 0 else []
+
+
+def _saying(made: Any, said: list[str]) -> Any:
+    """An object of ours that says each call of its methods from outside."""
+    from torch import nn
+
+    kind, depth = type(made), 0
+
+    def saying(name: str) -> Callable[..., Any]:
+        def call(_self: Any, *args: Any, **named: Any) -> Any:
+            nonlocal depth
+            if not depth:
+                said.append(f"{name}({_handed(args, **named)})")
+            depth += 1
+            try:
+                return getattr(kind, name)(made, *args, **named)
+            finally:
+                depth -= 1
+
+        return call
+
+    names = [name for name in vars(kind) if not name.startswith("_") and callable(vars(kind)[name])]
+    names += ["train", "eval"] if isinstance(made, nn.Module) else []
+    with suppress(TypeError):  # a class of another layout: its calls are not listed
+        made.__class__ = type(kind.__name__, (kind,), {name: saying(name) for name in names})
+    return made
+
+
+def _handed(args: tuple[Any, ...], **named: Any) -> str:
+    """A call's arguments; models and optimizers, which do not change, by their kind alone."""
+    from torch import nn, optim
+
+    def said(value: Any) -> str:
+        kind = type(value).__name__
+        known = isinstance(value, (nn.Module, optim.Optimizer))
+        return f"<{kind}>" if known else in_words(value)
+
+    return ", ".join([*map(said, args), *(f"{key}={said(value)}" for key, value in named.items())])
 
 
 class FailingRun(SimpleNamespace):
@@ -180,8 +246,8 @@ def numbers_in(value: Any) -> int:
     return sum(map(numbers_in, value)) if isinstance(value, (list, tuple)) else 1
 
 
-LONGEST = 160
-"""Characters of an input that is neither a tensor nor a model: a dictionary of six versions."""
+LONGEST = 240
+"""Characters of an input that is not a tensor: a dictionary of six versions, a small model."""
 
 
 def in_words(value: Any) -> str:
@@ -191,11 +257,46 @@ def in_words(value: Any) -> str:
     if inspect.isgenerator(value):
         return "a generator"
     if isinstance(value, torch.nn.Module):
-        return " ".join(str(value).split())[:100]
+        return f"{shortened(str(value))}, {_modes(value)}"
     if isinstance(value, torch.Tensor):
-        shown = value.numel() <= 12 and not value.is_meta  # meta holds no numbers
-        return str(value.tolist()) if shown else f"a tensor {list(value.shape)}"
+        return _tensor_in_words(value)
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], (tuple, torch.Tensor)):
         inner = ", ".join(in_words(item) for item in value)
         return f"[{inner}]" if isinstance(value, list) else f"({inner})"
-    return " ".join(f"{value!r}".split())[:LONGEST]
+    return shortened(f"{value!r}")
+
+
+def shortened(text: str) -> str:
+    """A text in one line; if it is too long, its beginning and an ellipsis."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."
+
+
+def _tensor_in_words(value: Any) -> str:
+    """A small tensor's numbers, in the shortest form that gives them back, or its shape."""
+    import torch
+
+    usual = value.dtype in (torch.float32, torch.int64, torch.bool)
+    dtype = "" if usual else f" ({str(value.dtype).removeprefix('torch.')})"
+    if value.numel() > 12 or value.is_meta:  # meta holds no numbers
+        return f"a tensor {list(value.shape)}{dtype}"
+    value = value.detach().cpu()
+    if value.is_floating_point():
+        narrow = value if value.dtype == torch.float16 else value.float()
+        if torch.equal(narrow.to(value.dtype), value):  # as drawn, whatever it was turned into
+            return f"{_shortest(narrow.numpy())}{dtype}"
+    return f"{value.tolist()}{dtype}"
+
+
+def _shortest(values: Any) -> Any:
+    """Nested lists of numbers that print as they do in their own format: 0.4, not 0.4000000059."""
+    return [_shortest(row) for row in values] if values.ndim else float(str(values[()]))
+
+
+def _modes(model: Any) -> str:
+    """Which modules are in train mode."""
+    modes = {name: module.training for name, module in model.named_modules()}
+    if len(set(modes.values())) == 1:
+        return f"in {'train' if model.training else 'eval'} mode"
+    evaluating = [f"'{name}'" for name, training in modes.items() if not training]
+    return shortened(f"in train mode except {', '.join(evaluating)}")

@@ -1,11 +1,14 @@
 """The smallest failing case: it fails, it runs, and a right function passes it."""
 
+import re
+
 import pytest
 import torch
+from torch import nn
 
 from autograde import bank, check, failing
 from autograde.kit import failing as kit_failing
-from autograde.kit.failing import numbers_in
+from autograde.kit.failing import in_words, numbers_in
 from tests.sampling import sample
 
 
@@ -56,6 +59,50 @@ def test_a_class_is_put_to_the_case_as_a_whole():
     words = next(" ".join(text.split()) for text in said if "case = failing(" in text)
     assert "case.run(EarlyStopping)" in words and "**case.inputs" not in words
     assert "Try: " not in repr(failing("03a.early-stopping"))
+
+
+def wrong_one(id, name):
+    return next(wrong.function for wrong in bank.load(id).wrong if wrong.name == name)
+
+
+def test_the_calls_of_a_class_are_listed_with_what_they_are_handed():
+    check("02a.batch-norm", wrong_one("02a.batch-norm", "unbiased-output"), seed=0)
+    case = failing("02a.batch-norm")
+    (call,) = case.calls()
+    numbers = [float(text) for text in re.findall(r"-?[\d.]+", call)]
+    handed = case._case["x"][0].flatten().tolist()
+    assert numbers == pytest.approx(handed) and call.startswith("forward([[")
+    assert call in repr(case)
+
+    check("03d.loss-scaler", wrong_one("03d.loss-scaler", "in-sixteen-bits"), seed=0)
+    words = repr(failing("03d.loss-scaler"))
+    assert re.search(r"scaled\([\d.]+ \(float16\)\)\n  then  step\(<\w+>\)", words)
+
+
+def test_many_calls_are_cut_and_counted():
+    check("03g.noise", wrong_one("03g.noise", "global-generator"), seed=0)
+    case = failing("03g.noise")
+    more = len(case.calls()) - kit_failing.MOST_CALLS
+    assert more > 0 and f"  ... and {more} more calls" in repr(case)
+
+
+def test_inputs_are_said_in_their_shortest_form():
+    assert in_words(torch.tensor([-0.4, 1.7])) == "[-0.4, 1.7]"
+    assert in_words(torch.tensor([-0.4]).double()) == "[-0.4] (float64)"
+    third = torch.tensor(1 / 3, dtype=torch.float64)
+    assert in_words(third) == "0.3333333333333333 (float64)"
+    assert in_words(torch.tensor([2.5], dtype=torch.float16)) == "[2.5] (float16)"
+    assert in_words(torch.tensor([[1, 2]])) == "[[1, 2]]"
+    assert in_words(torch.zeros(20)) == "a tensor [20]"
+
+
+def test_what_is_long_ends_in_an_ellipsis_and_a_model_says_its_modes():
+    assert in_words(["dark"] * 100).endswith(" ...")
+    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
+    assert in_words(model).endswith(", in train mode")
+    assert in_words(model.eval()).endswith(", in eval mode")
+    model.train()[1].eval()
+    assert in_words(model).endswith(", in train mode except '1'")
 
 
 def test_what_was_not_checked_or_was_right_has_no_failing_case():
