@@ -49,6 +49,8 @@ def draw(source: Draw, part: str) -> Case:
         kinds[-1] = ODD.get(source.index, kinds[-1])
     counts = [3 + 2 * i + source.choice((0, 1)) for i in range(len(kinds))]
     buckets = [name for name, count in zip(kinds, counts, strict=True) for _ in range(count)]
+    if part == "gain" and source.index == 1:  # more than any bucket holds
+        buckets += ["?"] * (len(buckets) // 2 + 3)
     if part == "unsorted":  # more than any bucket holds, twice; then second, and fewest
         buckets += ["?"] * (len(buckets) // 2 + 3, len(buckets) + 3, counts[-1] - 1, 1)[
             source.index
@@ -150,6 +152,11 @@ def count_itself(buckets, num_examples, actions):
 def unsorted_counts(buckets, num_examples, actions):
     name, count = Counter(buckets).most_common(1)[0]
     return _answer(name, 100 * count / num_examples, actions)
+
+
+def unsorted_looked_up(buckets, num_examples, actions):
+    name, count = Counter(buckets).most_common(1)[0]
+    return {"bucket": name, "gain": 100 * count / num_examples, "action": actions[name]}
 
 
 def the_second(buckets, num_examples, actions):
@@ -280,7 +287,7 @@ EXERCISE = Exercise(
             cases=3,
             fields=("bucket", "disturbed"),
         ),
-        Part("gain", "the most it can gain", points=1, fields=("gain",)),
+        Part("gain", "the most it can gain, with and without '?'", points=1, fields=("gain",)),
         Part("action", "what to do about it", points=1, cases=3, fields=("action",)),
         Part(
             "unsorted",
@@ -350,6 +357,7 @@ EXERCISE = Exercise(
             "'?' marks mistakes that nobody has sorted: they are not a bucket, and no action fixes "
             "them.",
         ),
+        Wrong("unsorted-counts", unsorted_looked_up, raises=r"^KeyError: '\?'", sure=True),
         Wrong(
             "last-in-the-alphabet",
             last_in_the_alphabet,

@@ -18,7 +18,8 @@ def draw(source: Draw, part: str) -> Case:
 
     One group is large and comes first or second: it makes the share alone, while a share of the
     groups would be three of them. The last two cases of `apart` tell who rounds the share down to
-    examples; `exact` ends with a share of 1; in `names` the order holds a group without examples.
+    examples; in `met` and in the first case of `exact` two groups make exactly the share, and
+    `exact` ends with a share of 1; in `names` the order holds a group without examples.
     """
     num_groups = source.integer(6, 7)
     large = source.integer(1, num_groups - 1)
@@ -32,9 +33,8 @@ def draw(source: Draw, part: str) -> Case:
     share = source.uniform(0.43, 0.45)
     if source.index >= 3:  # the first two groups are not quite enough
         share = (sizes[order[0]] + sizes[order[1]] + 0.4) / len(groups)
-    if part == "exact":  # the first two groups make exactly the share asked for; no group makes 0
-        share = (sizes[order[0]] + sizes[order[1]]) / len(groups) if source.index == 0 else 0.0
-        share = 1.0 if source.index == 2 else share
+    met = (sizes[order[0]] + sizes[order[1]]) / len(groups)  # no group makes 0
+    share = {"met": met, "exact": (met, 0.0, 1.0)[source.index % 3]}.get(part, share)
     order = [names[i] for i in order]
     return {
         "groups": groups,
@@ -298,14 +298,15 @@ EXERCISE = Exercise(
     ),
     signature="split_by_group(groups, order, val_share)",
     parts=(
-        Part("apart", "whole groups, in the given order", points=2, cases=5, fields=SIDES),
+        Part("apart", "whole groups, in the given order", points=1, cases=5, fields=SIDES),
+        Part("met", "a share that the groups meet exactly", points=1, fields=SIDES),
         Part(
             "names",
             "groups whose names are not positions; what was handed over stays as it is",
             points=1,
             fields=(*SIDES, "disturbed"),
         ),
-        Part("exact", "a share that is met exactly", points=1, cases=3, fields=SIDES, hidden=True),
+        Part("exact", "shares from 0 to 1", points=1, cases=3, fields=SIDES, hidden=True),
     ),
     reference=reference,
     draw=draw,
