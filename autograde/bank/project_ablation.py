@@ -9,6 +9,7 @@ FEWEST_IMAGES = 50
 """Below it one image is two points, and no ablation of a working project shows anything."""
 MOST_GAIN = 50
 """Points: no change lifts a baseline that works by more with every seed."""
+IMAGES_FIRST = "The differences depend on the number of images: give that first."
 
 
 def settings(facts, key):
@@ -61,7 +62,7 @@ def in_images(facts):
     if found is None:
         return f"Give a list of at least {LEAST} finite numbers, one per seed, in points."
     if enough(facts):
-        return "The differences depend on the number of images: give that first."
+        return IMAGES_FIRST
     image = 100 / facts["images"]
     for place, value in enumerate(found, start=1):
         if abs(value) > 100:
@@ -102,7 +103,7 @@ EXERCISE = Write(
         Fact("images", "number of validation images", 0.5, enough),
         Fact("differences", "points, variant minus baseline, one per seed", 1, in_images),
         Fact("interval", "95 % Student's t interval of their mean: [low, high]", 0.5,
-             partial(from_the_differences, refused=in_images)),
+             partial(from_the_differences, refused=in_images, undecided=IMAGES_FIRST)),
         Fact("verdict", "better, worse or unclear at 95 %", 0.5, follows),
     ),
     example={

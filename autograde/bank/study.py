@@ -48,6 +48,9 @@ NORMAL = 1.96
 NEAR = 0.02
 """Points by which an end of the interval may be off; ends are typed with two decimals."""
 
+SEEDS_FIRST = "A difference belongs to its seed: give `seeds` first, one per difference."
+LARGEST_SHARE = 0.1
+"""Differences as shares stay below it: no change of this study moves accuracy by 10 points."""
 OFF_CENTRE = 0.006
 """Points by which the middle may be off its mean: rounding each end to two decimals moves it by
 half of one."""
@@ -93,7 +96,10 @@ def in_images(facts):
     found = numbers(facts["differences"], LEAST)
     if found is None:
         return f"Give a list of at least {LEAST} finite numbers, one per seed, in points."
-    if not all(map(whole, found)) and all(whole(100 * value, 100 * ROUNDED) for value in found):
+    shares = all(
+        abs(value) < LARGEST_SHARE and whole(100 * value, 100 * ROUNDED) for value in found
+    )
+    if shares and not all(map(whole, found)):
         return "These are shares of the 1,438 images. Give points: 100 times each of them."
     for place, value in enumerate(found, start=1):
         if not whole(value):
@@ -113,7 +119,7 @@ def in_images(facts):
         return "One difference is more than 100 points; accuracies run from 0 to 100."
     seeds = numbers(facts["seeds"], len(found))
     if seeds is None or seeds_of_pairs(facts):
-        return "A difference belongs to its seed: give `seeds` first, one per difference."
+        return SEEDS_FIRST
     if facts["change"] not in FREE:
         return ""
     return _of_other_runs(facts["change"], seeds, found) or _unusual(facts["change"], found)
@@ -168,8 +174,14 @@ def _unusual(change, found):
     )
 
 
-def from_the_differences(facts, refused=in_images):
-    """Student's interval of their mean; its width is judged once they are not refused."""
+def from_the_differences(facts, refused=in_images, undecided=SEEDS_FIRST):
+    """Student's interval of their mean; its width is judged once they are not refused.
+
+    Args:
+        facts: All facts, as given.
+        refused: What is wrong with the differences.
+        undecided: What `refused` says where another fact is missing, and not a difference wrong.
+    """
     found, ends = numbers(facts["differences"], LEAST), numbers(facts["interval"], 2)
     if ends is None or len(ends) != 2 or ends[0] > ends[1]:
         return "Give two numbers, the lower end first: [-0.2, 0.5]."
@@ -178,7 +190,7 @@ def from_the_differences(facts, refused=in_images):
     low, high = students_interval(found)
     if abs(ends[0] - low) <= NEAR and abs(ends[1] - high) <= NEAR:
         return ""
-    return _apart_from(found, ends, (high - low) / 2, waits=bool(refused(facts)))
+    return _apart_from(found, ends, (high - low) / 2, waits=refused(facts) not in ("", undecided))
 
 
 def _apart_from(found, ends, half, *, waits):

@@ -13,6 +13,7 @@ from autograde.bank.study import (
     IMAGE,
     LEAST,
     RECORDED,
+    from_the_differences,
     in_images,
     seeds_of_pairs,
 )
@@ -159,6 +160,19 @@ def test_another_machine_s_rounding_is_accepted_and_unknown_seeds_are_not_compar
 def test_seeds_that_cannot_belong_to_the_differences_are_refused(seeds, told):
     assert told in seeds_of_pairs({**EXERCISE.example, "seeds": seeds})
     assert "give `seeds` first" in in_images({**EXERCISE.example, "seeds": seeds})
+
+
+def test_right_differences_without_their_seeds_do_not_keep_the_interval_waiting():
+    narrow = {**EXERCISE.example, "seeds": 8, "interval": [0.74, 1.20]}
+    assert "each end is" in from_the_differences(narrow)
+
+
+def test_rounded_half_points_are_not_called_shares():
+    assert "Was it rounded?" in in_images(
+        {**EXERCISE.example, "differences": [0.5, 0.0, 0.5, -0.5, 0.5, 0.5, 0.0, 0.5]}
+    )
+    shares = [difference / 100 for difference in EXERCISE.example["differences"]]
+    assert "These are shares" in in_images({**EXERCISE.example, "differences": shares})
 
 
 def test_seeds_may_be_a_range():
