@@ -22,8 +22,8 @@ EXERCISE = Number(
     within=0.02,
     parts=(Part("linear", "the mean square after all layers, without activation", points=1),
            Part("relu", "the same, with a relu after each layer, the last one too", points=1),
-           Part("std", "the standard deviation of the weights that keeps it at 1 with "
-                       "relus", points=1),
+           Part("std", "the standard deviation of the weights that keeps the mean "
+                       "square at 1 with relus", points=1),
            Part("residual", "the mean square after the same number of blocks x + f(x)", 1)),
     wrong=tuple(Wrong(name, answer, message) for name, answer, message in (
         ("one-layer", lambda n, v, d: {"linear": n * v, "relu": n * v / 2, "residual": 2},

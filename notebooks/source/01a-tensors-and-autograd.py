@@ -21,7 +21,9 @@
 # *Read each question, make a guess, then run the cell below it. Any cell can be run again. Stuck?
 # `hint("01a.tape")` gives three hints, `failing("01a.tape")` the smallest failing case.*
 #
-# *"The lecture" is the one whose claims this course tests; you need not have heard it.*
+# *"The lecture" is the one whose claims this course tests; you need not have heard it. A code such
+# as N41 or F46 names an item in it: in a terminal, `course ledger N41` says which one, and
+# `course claims F46` tests a claim.*
 
 # %%
 import matplotlib.pyplot as plt

@@ -21,7 +21,9 @@
 # *Read each question, make a guess, then run the cell below it. Any cell can be run again. Stuck?
 # `hint("01b.linear")` gives three hints, `failing("01b.linear")` the smallest failing case.*
 #
-# *"The lecture" is the one whose claims this course tests; you need not have heard it.*
+# *"The lecture" is the one whose claims this course tests; you need not have heard it. A code such
+# as N42 or F71 names an item in it: in a terminal, `course ledger N42` says which one, and
+# `course claims F71` tests a claim.*
 
 # %%
 import numpy as np

@@ -21,7 +21,8 @@
 # `hint("01c.one-update")` gives three hints, `failing("01c.one-update")` the smallest failing case.*
 #
 # *The lecture, its chapter on training loops and its engineering module make the claims that are
-# tested here; you need not know them.*
+# tested here; you need not know them. A code such as N09 or F28 names an item in them: in a
+# terminal, `course ledger N09` says which one, and `course claims F28` tests a claim.*
 
 # %%
 from importlib.metadata import PackageNotFoundError, version

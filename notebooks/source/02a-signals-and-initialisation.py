@@ -21,7 +21,9 @@
 # *Read each question, make a guess, then run the cell below it. Any cell can be run again. Stuck?
 # `hint("02a.initialise")` gives three hints, `failing("02a.initialise")` the smallest failing case.*
 #
-# *"The lecture" is the one whose claims this course tests; you need not have heard it.*
+# *"The lecture" is the one whose claims this course tests; you need not have heard it. A code such
+# as N39 or F81 names an item in it: in a terminal, `course ledger N39` says which one, and
+# `course claims F81` tests a claim.*
 
 # %%
 import torch
@@ -43,9 +45,9 @@ student("")
 # %% [markdown]
 # ## 2a.1 What arrives at layer 30?
 #
-# Digits go into a network of 30 identical layers: a linear map, then relu. The weights are as torch
-# draws them, and the biases are 0. `read_signals` runs one batch forward and backward and looks at
-# every layer.
+# Digits go through a first linear map, then through 30 identical layers: a linear map, then relu.
+# A head turns the result into ten logits. The weights are as torch draws them, and the biases are
+# 0. `read_signals` runs one batch forward and backward and looks at the output of every layer.
 
 # %%
 data, criterion = load("digits").to(device), nn.CrossEntropyLoss()
@@ -147,8 +149,9 @@ plot_depth({name: [layer.std for layer in found] for name, found in read.items()
 # ## 2a.3 And backwards?
 #
 # A gradient takes the same path from the end: each layer multiplies it by the transposed weights,
-# and relu lets half of it pass. **Guess:** which of the three networks has the largest gradient in
-# layer 1, compared with its gradient in layer 30?
+# and relu lets half of it pass. Here we mean the loss's gradient with respect to a layer's
+# *output*, not to its weights. **Guess:** which of the three networks has the largest gradient at
+# layer 1, compared with its gradient at layer 30?
 
 # %%
 guess("02a.backward", ...)
@@ -159,7 +162,7 @@ print({name: f"{ratio:.2g}" for name, ratio in ratios.items()})
 keys = dict(zip(ratios, ("small", "he", "large"), strict=True))
 reveal("02a.backward", keys[max(ratios, key=ratios.get)])
 plot_depth({name: [layer.grad_std for layer in found] for name, found in read.items()},
-           ylabel="gradient, standard deviation")
+           ylabel="gradient of the output, std")
 
 # %% [markdown]
 # Now read the curves from right to left: the gradient starts at the last layer, and each step back
@@ -222,27 +225,27 @@ guess("02a.saturated", ...)
 # %%
 reveal("02a.saturated", 1 - 0.99**2)
 rows = {}
-for name, std in {"0.3 / √n": 0.3 / 8, "1 / √n": 1 / 8, "5 / √n": 5 / 8}.items():
+for name, std in {"0.3 / √n": 0.3 / 8, "(5/3) / √n": 5 / 3 / 8, "5 / √n": 5 / 8}.items():
     read[name] = signals(drawn(std**2, activation="tanh"))
     rows[name] = {f"layer {i}": read[name][i - 1].output for i in (1, 5, 10, 20, 30)}
 plot_histograms(rows, xlabel="output of the tanh", limit=1.0)
 
 # %% [markdown]
 # Read each row from left to right. With small weights everything gathers at 0, and the network
-# gives every digit the same answer. With large ones everything piles up at −1 and 1. In the middle
-# row the histogram keeps its shape over many layers. These histograms are the first thing to look
-# at when you debug; the gradients are the second.
+# gives every digit the same answer. With large ones everything piles up at −1 and 1. The middle row
+# has tanh's gain: after the first layers, its histogram keeps its shape. These histograms are the
+# first thing to look at when you debug; the gradients of the outputs are the second.
 
 # %%
 names = [name for name in read if "√n" in name]
 plot_depth({name: [layer.grad_std for layer in read[name]] for name in names},
-           ylabel="gradient, standard deviation")
+           ylabel="gradient of the output, std")
 
 # %% [markdown]
-# Each row has its own signature. At 0.3/√n the gradient dies on its way to layer 1. At 5/√n a
-# saturated unit passes almost nothing, but large weights multiply what does pass. Here the second
-# effect wins, and the gradient of layer 1 is by far the largest. A sigmoid is worse than tanh: its
-# slope is at most ¼.
+# Each row has its own signature. At 0.3/√n the gradient dies on its way to layer 1. At (5/3)/√n it
+# stays within about a power of ten. At 5/√n a saturated unit passes almost nothing, but large
+# weights multiply what does pass. Here the second effect wins, and the gradient at layer 1 is by
+# far the largest. A sigmoid is worse than tanh: its slope is at most ¼.
 
 # %% [markdown]
 # ## 2a.5 Dead units
@@ -364,7 +367,7 @@ plot_depth({name: [layer.std for layer in found] for name, found in shown.items(
 
 # %%
 plot_depth({name: [layer.grad_std for layer in found] for name, found in shown.items()},
-           ylabel="gradient, standard deviation")
+           ylabel="gradient of the output, std")
 
 # %% [markdown]
 # Compare the same small weights with and without the shortcut: without it, signal and gradient die;
@@ -589,8 +592,8 @@ scorecard("02a-signals-and-initialisation")
 #
 # - A layer multiplies the mean square by inputs times variance; relu halves it; depth raises this
 #   factor to a power.
-# - He: gain/√inputs. Xavier: a compromise with the backward pass. Shortcuts and norms forgive a bad
-#   initialisation.
+# - He, for relu: variance 2/inputs; in general, standard deviation gain/√inputs. Xavier: a
+#   compromise with the backward pass. Shortcuts and norms forgive a bad initialisation.
 # - Look at the signal and the gradient, layer by layer, before you change the learning rate.
 # - BatchNorm and dropout have two modes; LayerNorm and GroupNorm have one, and ignore the other
 #   examples.

@@ -22,7 +22,8 @@
 # `hint("04a.adam")` gives three hints, `failing("04a.adam")` the smallest failing case.*
 #
 # *The lecture, its essay and its chapter on training loops make the claims that are tested here;
-# you need not know them.*
+# you need not know them. A code such as N26 or F33 names an item in them: in a terminal,
+# `course ledger N26` says which one, and `course claims F33` tests a claim.*
 
 # %%
 import numpy as np
