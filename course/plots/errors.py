@@ -62,7 +62,7 @@ def _draw_input(ax: Any, example: Any) -> None:
         example = example[0] if example.shape[0] == 1 else example.transpose(1, 2, 0)
     if example.ndim == 2 or (example.ndim == 3 and example.shape[2] == 3):
         low, high = float(example.min()), float(example.max())
-        ax.imshow((example - low) / ((high - low) or 1.0), cmap="gray", interpolation="nearest")
+        ax.imshow((example - low) / ((high - low) or 1.0), cmap="gray_r", interpolation="nearest")
     else:
         ax.bar(range(example.size), example.flatten(), color=GREY, width=1.0)
 

@@ -31,7 +31,7 @@ def relative_spacing(exponent: int, info: Any) -> float:
     return max(info.eps, smallest / value) if value >= smallest else math.inf
 
 
-def plot_spacing(formats: Mapping[str, Any], low: int = -60, high: int = 60) -> Figure:
+def plot_spacing(formats: Mapping[str, Any], low: int = -160, high: int = 140) -> Figure:
     """Range and precision: how coarse each format is at each magnitude, and where it ends.
 
     Args:
@@ -85,7 +85,13 @@ def plot_scale(scales: Sequence[float], skipped: Sequence[int]) -> Figure:
     """
     figure, ax = axes(6.4, 2.8)
     ax.step(range(len(scales)), scales, where="post", color=BLUE, linewidth=1.8)
-    ax.plot(skipped, [scales[at] for at in skipped], "X", color=RED, label="skipped")
+    ax.plot(
+        skipped,
+        [scales[at] for at in skipped],
+        "X",
+        color=RED,
+        label=f"skipped: {len(skipped)} of {len(scales)} updates",
+    )
     ax.set_yscale("log", base=2)
     ax.set(xlabel="update", ylabel="loss scale")
     ax.legend(fontsize=8, frameon=False)

@@ -62,10 +62,10 @@ def plot_pairs(
     left.set(xlim=(-0.3, 1.3), ylabel="points")
     left.set_title("one line per seed; dashed: not higher", fontsize=9)
     right.axvline(0, color="black", linewidth=1)
-    right.plot(differences, range(1, len(differences) + 1), "o", color=BLUE)
+    right.plot(differences, range(len(differences)), "o", color=BLUE)
     mean = math.fsum(differences) / len(differences)
     right.axvline(mean, color=RED, label=f"mean {mean:+.2f}")
-    right.set(xlabel=f"{names[1]} minus {names[0]}, points", ylabel="seed, counted from 1")
+    right.set(xlabel=f"{names[1]} minus {names[0]}, points", ylabel="seed, counted from 0")
     right.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.15))
     return figure
 

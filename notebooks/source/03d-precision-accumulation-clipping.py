@@ -66,14 +66,14 @@ guess("03d.bf16-sum", ...)
 
 # %%
 display(worked.compute("N35"))
-formats = {"FP32": torch.float32, "FP16": torch.float16, "BF16": torch.bfloat16}
-plots.plot_spacing({name: torch.finfo(dtype) for name, dtype in formats.items()})
+dtypes = {"FP32": torch.float32, "FP16": torch.float16, "BF16": torch.bfloat16}
+plots.plot_spacing({name: torch.finfo(dtype) for name, dtype in dtypes.items()})
 
 # %% [markdown]
 # It is still 256: above 256, BF16 numbers are 2 apart, and a tie is rounded to the even mantissa. FP16
 # counts exactly up to 2,048, but its largest number is 65,504. The figure shows both properties at once:
-# range from left to right, spacing from bottom to top. BF16 is FP32 with a shorter mantissa: the same
-# range, but 65,536 times as coarse.
+# range from left to right, with a tick where a format ends, and spacing from bottom to top. BF16 is FP32
+# with a shorter mantissa: nearly the same range, but 65,536 times as coarse.
 
 # %% [markdown]
 # FP16 is eight times as fine as BF16, but only in a small range. Below 6e-5 it loses a bit of precision
@@ -130,7 +130,7 @@ reveal("03d.grad-dtype", str(weight.grad.dtype).removeprefix("torch."))
 guess("03d.bf16-weights", ...)
 
 # %%
-def accuracy(how, seed):
+def at_the_end(how, seed):
     seed_everything(seed)
     dtype = torch.bfloat16 if how == "BF16 weights" else torch.float32
     model = make_model().to(dtype)
@@ -138,22 +138,26 @@ def accuracy(how, seed):
     precision = "bf16" if how == "BF16 autocast" else "fp32"
     trainer = Trainer(model, criterion, optimizer, precision=precision, seed=seed,
                       device=device)
-    return 100 * trainer.fit(*loaders(dtype, seed), epochs=8)[-1]["val_accuracy"]
+    last = trainer.fit(*loaders(dtype, seed), epochs=8)[-1]
+    return 100 * last["val_accuracy"], last["val_loss"]
 
 
 # %%
 ways = ("FP32", "BF16 autocast", "BF16 weights")
-scores = {how: [accuracy(how, seed) for seed in range(3)] for how in ways}
+ended = {how: [at_the_end(how, seed) for seed in range(3)] for how in ways}
+scores = {how: [score for score, _ in ends] for how, ends in ended.items()}
 for how, values in scores.items():
     spread = max(values) - min(values)
-    print(f"{how:14} mean {sum(values) / 3:.1f} %, range over seeds {spread:.1f} points")
+    print(f"{how:13} mean {sum(values) / 3:.1f} %, range over seeds {spread:.1f} points;",
+          "losses", *(f"{loss:.4f}" for _, loss in ended[how]))
 reveal("03d.bf16-weights", sum(scores["BF16 weights"]) / 3)
 plots.plot_seeds(scores, xlabel="validation accuracy after 8 epochs, %")
 
 # %% [markdown]
-# Autocast is within the noise of FP32. With BF16 weights, most updates have no effect: a step of 1e-4 is
-# a thousandth of a weight of 0.1, and BF16 rounds away any relative change below 1/512. The loss falls a
-# little, nothing is `nan`, and there is no error message.
+# Autocast is within the noise of FP32: the losses show that it rounds, but on so few images the accuracies
+# may even be equal. With BF16 weights, most updates have no effect: a step of 1e-4 is a thousandth of a
+# weight of 0.1, and BF16 rounds away any relative change below 1/512. The loss falls a little, nothing is
+# `nan`, and there is no error message.
 
 # %%
 weight = torch.tensor(0.1, dtype=torch.bfloat16)
@@ -165,8 +169,8 @@ print(f"0.1 in BF16, minus 100 times 0.0001: {weight.item():.4f}")
 # ## 3d.3 Faster is not better
 #
 # On a GPU with tensor cores, 16 bits are faster; how much depends on the sizes (`course claims F118`,
-# which needs such a GPU). On our CPU they are slower, so nobody is tempted. But even where they are
-# faster, the question behind the last figure comes first: what do several seeds say about the metric?
+# which needs such a GPU). On a CPU they may well be slower. But even where they are faster, the question
+# behind the last figure comes first: what do several seeds say about the metric?
 
 # %% exercise 03d.faster-worse
 
@@ -175,8 +179,8 @@ print(f"0.1 in BF16, minus 100 times 0.0001: {weight.item():.4f}")
 #
 # FP16's smallest positive number is 6e-8. Are gradients ever that small? In a shallow network, hardly any
 # are. But each sigmoid multiplies the gradient on its way back by at most a quarter, and here there are
-# eight of them in a row. **Guess:** what fraction of this network's gradients becomes 0 under FP16
-# autocast? (It runs on a CPU, too.)
+# eight of them in a row. **Guess:** what fraction of this network's gradients, from 0 to 1, becomes 0 under
+# FP16 autocast? (It runs on a CPU, too.)
 
 # %%
 guess("03d.lost", ...)
@@ -289,28 +293,27 @@ class LossScaler:
 
 # %%
 # your scaler in FP16, from a scale that is far too large, growing after 25 good updates
-seed_everything(3)
-model = DeepNet(64, 10, depth=4, activation="tanh").to(device)
-optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-train_loader, _ = loaders(torch.float32, seed=3)
+def start():
+    seed_everything(3)
+    model = DeepNet(64, 10, depth=4, activation="tanh").to(device)
+    train_loader, _ = loaders(torch.float32, seed=3)
+    return model, torch.optim.Adam(model.parameters(), lr=1e-3), train_loader
 
 
-def update(batch):
-    optimizer.zero_grad()
+def half_loss(model, batch):
     with torch.autocast(device.type, torch.float16):
-        loss = criterion(model(batch[0]), batch[1])
-    scaler.scaled(loss).backward()
+        return criterion(model(batch[0]), batch[1])
 
 # %%
 if ready(LossScaler):
+    model, optimizer, train_loader = start()
     scaler, scales, skipped = LossScaler(2.0**24, 2.0, 0.5, 25), [], []
     for batch in (batch for _ in range(6) for batch in train_loader):
-        update(batch)
+        optimizer.zero_grad()
+        scaler.scaled(half_loss(model, batch)).backward()
         scales.append(scaler.scale)
-        if not scaler.step(optimizer):
-            skipped.append(len(scales) - 1)
+        skipped += [] if scaler.step(optimizer) else [len(scales) - 1]
         scaler.update()
-    print(f"{len(scales)} updates, {len(skipped)} of them skipped")
     display(plots.plot_scale(scales, skipped))
 
 # %% [markdown]
@@ -340,8 +343,9 @@ if ready(LossScaler):
     print(f"instead of 0.5: {weight.grad.norm().item():.2e}")
 
 # %% [markdown]
-# No error is raised, and the loss even falls a little. With Adam it falls as fast as ever, since Adam is
-# almost insensitive to the length of a gradient. Now put the lines of a complete update in order:
+# No error is raised: the step is merely far too short. Adam hides it, since it is almost insensitive to the
+# length of a gradient, as long as the gradient's numbers stay well above its eps of 1e-8. Now put the lines
+# of a complete update in order:
 
 # %% exercise 03d.scaled-update
 
@@ -460,7 +464,7 @@ def recomputed(block, inputs):
 
 # %% [markdown]
 # Take four blocks of three layers each, 64 numbers wide at both ends and 256 inside. **Guess:** what
-# fraction of the bytes kept for backward without recomputation is still kept with it?
+# fraction (0 to 1) of the bytes kept for backward without recomputation is still kept with it?
 
 # %%
 guess("03d.recomputed", ...)
@@ -633,7 +637,7 @@ for name, clip in ways.items():
     norms[name] = [p.grad.norm().item() for p in model.parameters() if p.ndim == 2]
     grads[name] = torch.cat([p.grad.flatten() for p in model.parameters()])
     cosines[name] = torch.cosine_similarity(grads[name], grads["unclipped"], dim=0).item()
-print({name: round(cosine, 3) for name, cosine in cosines.items()})
+print({k: f"cosine {cosines[k]:.3f}, norm {grads[k].norm():.3g}" for k in ways})
 plots.plot_layer_norms(norms, [str(number) for number in range(1, 13)])
 
 # %% [markdown]
@@ -659,9 +663,9 @@ plots.plot_seeds(losses, xlabel="validation loss after 4 epochs")
 
 # %% [markdown]
 # A joint ceiling of 1 is worse than none: the factor that holds two layers down stops the other ten.
-# Clipping by layer has the lowest mean, and not because its step is longer: a joint ceiling of 3 gives a
-# step of about the same length, and does not help. The price is the direction, and the cause remains:
-# weights initialised as in 2a need no ceiling.
+# Clipping by layer has the lowest mean, and not because its step is longer (its norm is printed above): a
+# joint ceiling of 3 gives a step of about the same length, and does not help. The price is the direction,
+# and the cause remains: weights initialised as in 2a need no ceiling.
 
 # %% exercise 03d.three-clips
 

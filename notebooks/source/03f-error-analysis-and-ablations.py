@@ -229,9 +229,12 @@ worked.compute("N25")
 
 # %% [markdown]
 # Seven of the eighteen points belong to no single stage: they are won only when two or more stages
-# are fixed together. Now a pipeline that you can run. It reads codes of three digits, each digit
-# somewhere in a noisy strip: a detector cuts out the digit, a classifier names it, and a corrector
-# replaces an unknown code by the nearest known one. **Guess:** which stage loses most?
+# are fixed together. Now run a pipeline. It reads codes of three digits, each digit somewhere in a
+# noisy strip: a detector cuts out the digit, a classifier names it, and a corrector replaces an
+# unknown code by the nearest known one.
+#
+# A perfect later stage can hide what an earlier one lost. So also replace the stages one after
+# another from the front. **Guess:** which of these steps gains most?
 
 # %%
 guess("03f.stage", ...)
@@ -246,10 +249,9 @@ reveal("03f.stage", lost.name)
 result.plot()
 
 # %% [markdown]
-# The bars say *classifier*. But a perfect classifier knows the digit even if the detector cut out
-# noise, so its oracle hides what was lost earlier. The diamonds show what happens if you replace
-# the stages one after another from the front, and they say *detector*. Here the interaction is
-# negative, because two single gains fix the same codes.
+# The bars are the single gains, and they say *classifier*: a perfect classifier knows the digit
+# even if the detector cut out noise. The diamonds are the steps from the front, and they say
+# *detector*. Here the interaction is negative, because two single gains fix the same codes.
 #
 # Replace stages yourself, alone and together, and make each stage's task harder or easier:
 
@@ -286,7 +288,7 @@ for name, run in RUNS.items():
     print(f"{name}: {read_curves(recorded(name)).verdict:12} ({run.says})")
 
 # %% [markdown]
-# `read_curves` sees only the losses, so it calls runs 4 and 5 sound. As runs they are: run 4 is
+# `read_curves` sees only the losses, and finds nothing wrong with runs 4 and 5. But run 4 is
 # measured on too few validation images, and in run 5 four batches were wrong. A jump of the
 # training curve points to what the model was *trained on*. A jump of validation alone points to
 # what it is *measured on*, or to too large a step.
@@ -432,29 +434,28 @@ worked.compute("N23")
 # and judges by intervals:
 
 # %%
-def build(seed, lr, hidden, smoothing):
+def build(seed, lr, hidden):
     train_loader, val_loader = data.loaders(batch_size=128, seed=seed)
     layers = nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 10)
-    model = nn.Sequential(nn.Flatten(), *layers)
-    criterion = nn.CrossEntropyLoss(label_smoothing=smoothing)
+    model, criterion = nn.Sequential(nn.Flatten(), *layers), nn.CrossEntropyLoss()
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     return Trainer(model, criterion, optimizer, device=device), train_loader, val_loader
 
 
 # %%
-settings = dict(lr=0.01, hidden=64, smoothing=0.0)
-changes = {"smoothing": dict(smoothing=0.1), "slower": dict(lr=0.002)}
+settings = dict(lr=0.01, hidden=64)
+changes = {"wider": dict(hidden=256), "slower": dict(lr=0.002)}
 with tempfile.TemporaryDirectory() as folder:
-    study = ablate(build, settings, changes, folder, epochs=8, progress=False)
-study.plot()
+    ablation = ablate(build, settings, changes, folder, epochs=8, progress=False)
+ablation.plot()
 
 # %%
-study
+ablation
 
 # %% [markdown]
-# Three seeds are enough to show the effect of the learning rate, which is several times the noise.
-# About smoothing, the table claims no more than three seeds allow. "Within noise" does not mean "no
-# effect": it means that more seeds are needed.
+# A verdict looks at the interval alone. However large the difference, "within noise" means that
+# more seeds are needed, not "no effect". And of many variants one may win by luck: after
+# **Bonferroni**, two intervals of 97.5 % each hold jointly with 95 %.
 #
 # If you write such a table by hand, it can go wrong silently. The function below should give, for
 # each named change, the mean score of the variant minus that of the baseline. But in more than one
@@ -471,14 +472,14 @@ def run(seed, split, **settings):
     return points(load("digits", val_share=0.8, seed=split), seed, **settings)
 
 
-two = {name: CHANGES[name] for name in ("smoothing", "dropout")}
-gains_of(run, {"smoothing": 0.0, "dropout": 0.0}, two, [1, 2, 3])
+two = {name: CHANGES[name] for name in ("wider", "decay")}
+gains_of(run, dict(hidden=64, weight_decay=0.0), two, [1, 2, 3])
 
 # %% [markdown]
 # ## 3f.8 A remedy that ought to help
 #
-# Too few images? Then make more: the usual remedy shifts each training image by up to one pixel in
-# every direction. **Guess:** what does this do to accuracy?
+# Too few images? Then vary them: the usual remedy shifts each image of a batch at random, by up to
+# one pixel in every direction. **Guess:** what does this do to accuracy?
 
 # %%
 guess("03f.shift", ...)
@@ -500,8 +501,8 @@ print(f"{touches:.0%} of the images have ink in the first and in the last row")
 # %% [markdown]
 # Accuracy drops by several points. Why? Every one of these images touches the upper and the lower
 # edge of its box, so a shift cuts strokes off and produces images that never occur in validation.
-# Or perhaps 15 epochs are too few for nine times as many images. Each possible reason needs its own
-# study. Test a remedy before you believe in it.
+# Or perhaps 15 epochs are too few if each image comes in nine versions. Each possible reason needs
+# its own study. Test a remedy before you believe in it.
 
 # %% [markdown]
 # ## 3f.9 Your study

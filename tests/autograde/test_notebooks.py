@@ -1,5 +1,6 @@
 """The notebooks: in step with their sources, no solutions left, and trained as promised."""
 
+import ast
 import json
 import re
 
@@ -118,6 +119,45 @@ def test_guesses_are_answered_symbols_said_and_prose_is_short(name):
 
 
 END = "## What to keep"
+CODE = re.compile(r"\b[NFBTXSCK]\d{2,3}\b")
+
+
+def test_a_notebook_says_in_its_first_cell_what_a_code_such_as_n20_is(name):
+    notebook = read_source(source_paths()[name])
+    texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+    if CODE.search("\n".join(texts)):
+        assert re.search(rf"`course ledger {CODE.pattern}`", texts[0])
+
+
+def names_set(source: str) -> set[str]:
+    """Names that a cell sets outside functions and classes."""
+    found: set[str] = set()
+    for node in ast.parse(source).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+            continue
+        inner = {
+            name.id
+            for part in ast.walk(node)
+            if isinstance(part, ast.comprehension)
+            for name in ast.walk(part.target)
+            if isinstance(name, ast.Name)
+        }
+        stored = (part for part in ast.walk(node) if isinstance(part, ast.Name))
+        found |= {part.id for part in stored if isinstance(part.ctx, ast.Store)} - inner
+    return found
+
+
+def test_no_other_cell_sets_the_name_of_an_answer(name):
+    """Any cell may be run again, so an answer would be lost."""
+    code = [c for c in committed(name).cells if c.cell_type == "code"]
+    ids = {call.exercise_id for cell in code for call in sources.check_calls(cell.source)}
+    answers = {bank.load(id).name for id in ids}
+    for cell in code:
+        if not utils.is_solution(cell):
+            assert not names_set(cell.source) & answers, cell.source
+
+
 SPOILED = {
     "guess('01a.second') is never answered": ('reveal("01a.second"', "print("),
     "guess('01a.second') is asked 0 times": ('guess("01a.second", ...)', "2"),
