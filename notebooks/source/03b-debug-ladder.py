@@ -82,8 +82,9 @@ for name, batch in {"torn": (torn, targets), "renamed": (inputs, renamed)}.items
 reveal("03b.torn-or-renamed", silent[0])
 
 # %% [markdown]
-# On the CPU the label raises an error; on a GPU it ends the whole process, without saying which label it
-# was. The `inf` raises nothing at all, but after one step every weight is `nan`.
+# On the CPU the label raises an error. On a GPU the error comes late and does not say which label it was,
+# and nothing more runs on that GPU until you restart the kernel. The `inf` raises nothing at all, but after
+# one step every weight is `nan`.
 #
 # So check four things before the first step. Do inputs and targets have the same length? Are the targets
 # `torch.long`? Is every input finite? Does every label lie between 0 and C − 1 (C classes)?
@@ -158,7 +159,7 @@ def split_by_group(groups, order, val_share):
 #
 # What is the best answer you can give without looking at the input? In a data set of 95 % cats, a model
 # that is right 95 % of the time may have learned nothing. **Guess:** if you always answer the most common
-# of the ten digits, how often are you right?
+# of the ten digits, how often are you right, as a fraction from 0 to 1?
 
 # %%
 guess("03b.baseline", ...)
@@ -359,8 +360,8 @@ curve.plot()
 # The lecture takes the rate a decade below the minimum of *one* sweep, but this varies by half a decade
 # from seed to seed. `rule="decade"` uses the median of three sweeps, which is stable. A sweep gives each
 # rate only one or two updates, too few to show how it does over a run. So by default `lr_find` sweeps
-# once, then trains briefly with five rates around the lecture's (the green diamonds), 300 updates in all,
-# and picks the lowest that trains as well as any.
+# once, then trains briefly with five rates around the lecture's (the green diamonds), at most 300 updates
+# in all, and picks the lowest that trains as well as any.
 
 # %% [markdown]
 # Try rates yourself. Next to the sweep you see what loss each rate reaches after 40 updates. How far from
@@ -374,8 +375,9 @@ RateFinder(optimizer="Adam", rate=0.003)
 # %% [markdown]
 # ### A planted bug: the curve that freezes
 #
-# This schedule is meant to multiply the rate by 0.3 after every fourth epoch. But the loss falls for one
-# epoch, and then nothing moves any more. **Guess** from the loop: what does the learning rate do?
+# This schedule is meant to multiply the rate by 0.3 after every fourth epoch. But the loss falls a little
+# in the first epoch, and then nothing moves any more. **Guess** from the loop: what does the learning rate
+# do?
 
 # %%
 def planted_fit(model, loader, criterion, optimizer, scheduler, epochs):
@@ -400,14 +402,15 @@ scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=4, gamma=0.3)
 
 # %%
 lrs, losses = [], []
-for _ in range(10):
-    lrs += planted_fit(model, train_loader, criterion, optimizer, scheduler, 1)
+for epoch in range(11):  # epoch 0: before training
+    if epoch > 0:
+        lrs += planted_fit(model, train_loader, criterion, optimizer, scheduler, 1)
     with torch.no_grad():
         losses.append(criterion(model(data.train_inputs), data.train_targets).item())
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
-left.plot(range(1, 11), losses, "o-", color="#0072b2")
+left.plot(range(11), losses, "o-", color="#0072b2")
 left.set(xlabel="epoch", ylabel="training loss after the epoch", ylim=(0, 2.4))
 right.plot(range(1, 11), lrs, "o-", color="#d55e00")
 right.set(xlabel="epoch", ylabel="learning rate", yscale="log")
@@ -449,9 +452,9 @@ def fixed_fit(model, loader, criterion, optimizer, scheduler, epochs):
 # %% [markdown]
 # ## Rung 6 · The full run, with regularisation
 #
-# Now add weight decay, and use the validation loss to find the best epoch. Then read the curves:
-# underfit, sweet spot or overfit? The rate stays at the 3e-3 of the rungs below: change one thing at a
-# time.
+# Now train in full, with the weight decay and the rate of rung 4, and use the validation loss to find the
+# best epoch. Then read the curves: underfit, sweet spot or overfit? (Rung 5's rate was chosen in short
+# runs. Over twelve epochs, a constant rate that large lets the losses jump; try it.)
 
 # %%
 model = make_model()
@@ -472,13 +475,13 @@ reading
 # ## Rung 7 · The errors
 #
 # Count before you act, and look before you count. These are our own model's mistakes on validation, each
-# with the true digit and the predicted one.
+# with the true digit and the predicted one. They are too few to sort; in 3f there are more.
 
 # %%
 with torch.no_grad():
     predicted = model(data.val_inputs).argmax(dim=1)
 misread = (predicted != data.val_targets).nonzero().flatten().tolist()
-figure, axes = plt.subplots(1, 8, figsize=(9, 1.6))
+figure, axes = plt.subplots(1, max(2, min(8, len(misread))), figsize=(9, 1.6))
 for axis, row in zip(axes, misread, strict=False):
     axis.imshow(data.val_inputs[row, 0].cpu(), cmap="gray_r")
     axis.set_title(f"{data.val_targets[row]} read as {predicted[row]}", fontsize=10)
@@ -497,7 +500,8 @@ for pair in sorted(set(pairs), key=pairs.count, reverse=True):
 
 # %% exercise 03b.next-intervention
 # Somebody has looked at a model's mistakes and put each one into a bucket; `"?"` marks those not looked
-# at yet. Return the largest bucket, the most that fixing it can gain, and what helps against it.
+# at yet, which belong to no bucket. Return the largest bucket, the most that fixing its mistakes can gain,
+# and what helps against it.
 def next_intervention(buckets, num_examples, actions):
     """The largest named bucket, the most it can gain, and what to do about it.
 
@@ -508,7 +512,8 @@ def next_intervention(buckets, num_examples, actions):
         actions: A dictionary: for each bucket's name, what helps against it.
 
     Returns:
-        {"bucket": name, "gain": points of accuracy if all of it were fixed, "action": text}.
+        {"bucket": name, "gain": points of accuracy if all mistakes counted in it were fixed,
+        "action": text}.
     """
     ### BEGIN SOLUTION
     named = [bucket for bucket in buckets if bucket != "?"]
@@ -520,8 +525,8 @@ def next_intervention(buckets, num_examples, actions):
 # %% [markdown]
 # **Question.** Your two largest buckets hold 32 and 28 of 100 mistakes that were looked at. A friend
 # says: the first is the larger lever, so let us start there. What do you answer? Think about how many
-# mistakes were counted and what each intervention costs. Answer in three sentences. (2 points, read by
-# a person)
+# mistakes were counted (the 95 % interval of a share p of n extends about 1.96 √(p(1 − p)/n) to each
+# side) and what each intervention costs. Answer in three sentences. (2 points, read by a person)
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "larger-lever", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
 # ### BEGIN SOLUTION
