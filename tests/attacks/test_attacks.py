@@ -13,12 +13,15 @@ from autograde.sandbox.session import StudentSession
 from autograde.words import message
 from tests.attacks.submissions import ATTACKS, HONEST
 from tests.attacks.world import ENDS_S, processes_of
+from tests.sampling import sample
 
 CLIP = bank.load("03a.clip")
 LIMITS = Limits(
     cell_s=12.0, answer_s=1.0, notebook_s=30.0, memory_bytes=2**31, file_bytes=2**26,
     disk_bytes=2**27,
 )  # fmt: skip
+FOLLOWED = 4
+"""After every fourth attack an honest submission is graded; `make thorough`: after each."""
 LESS = {
     "endless-cell": Limits(cell_s=1.0, answer_s=1.0),
     "memory-by-many": replace(LIMITS, memory_bytes=2**29),  # filled in time on a slow machine too
@@ -52,7 +55,8 @@ def test_an_attack_earns_nothing_harms_nothing_and_is_told_why(name, world, tmp_
     assert world.damage() == []
     reason = " ".join(message(verdict, CLIP).split())
     assert attack.says in reason and len(reason) > 60, reason
-    assert graded([HONEST])[0].points == 4  # the next submission
+    if name in sample([*ATTACKS], FOLLOWED):
+        assert graded([HONEST])[0].points == 4  # the next submission
 
 
 def test_there_are_at_least_forty_attacks():

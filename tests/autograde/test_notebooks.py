@@ -194,7 +194,7 @@ def test_every_exercise_of_a_notebook_is_checked_shown_and_hidden(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sample(NAMES, 2))  # of the others: tests/autograde/test_classroom
+@pytest.mark.parametrize("name", sample(NAMES, 4))  # all: make notebooks
 def test_with_its_solutions_a_notebook_runs_through_without_a_warning(name, shared):
     run = worked_through(name, shared)
     assert run.faults == ()

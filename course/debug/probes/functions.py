@@ -58,6 +58,10 @@ SUMS = {
     torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, Tensor.add_, Tensor.__iadd__,
     torch.sub, Tensor.sub, Tensor.__sub__, Tensor.__rsub__, Tensor.sub_, Tensor.__isub__,
 }  # fmt: skip
+SEEN = {
+    *LOSSES, *RELUS, *UINT8_MATH, *SIGNED, *RATES, *SUMS, F.ctc_loss, torch._foreach_clamp_min_,
+}  # fmt: skip
+"""Functions that are looked at, whatever they give."""
 RESHAPED = ("Squeeze", "Unsqueeze", "View", "Reshape", "UnsafeView", "Select", "Slice", "Clamp")
 """Beginnings of the names of nodes of a graph that hand on numbers as they are."""
 POSITIVE = ("Exp", "Softplus")
@@ -79,16 +83,25 @@ class Functions(TorchFunctionMode):
         self._columns: list[Tensor] = []
         self._meant: set[int] = set()
         self._asked = Columns()
+        self.deaf = False
+        """An optimizer of torch's makes its step: thousands of calls, and none that matters."""
 
     def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
         kwargs = kwargs or {}
-        if is_transformed():
+        if self.deaf or is_transformed():
             return function(*args, **kwargs)
+        if function not in SEEN:
+            result = function(*args, **kwargs)
+            if isinstance(result, Tensor) and result.dim() == 2:
+                self._see_table(function, args, kwargs, result)
+            return result
         if function is torch._foreach_clamp_min_:  # how clip_grad_value_ starts
             self.tape.note("clip", before=self.tape.gradient(), after=[])
         wide = _wide(function, args)
         result = function(*args, **kwargs)
         self.see(function, args, kwargs, result)
+        if isinstance(result, Tensor) and result.dim() == 2:
+            self._see_table(function, args, kwargs, result)
         if wide is not None and isinstance(result, Tensor) and result.dtype == torch.uint8:
             wrapped = int((wide != result.long()).sum())
             if wrapped:
@@ -136,12 +149,14 @@ class Functions(TorchFunctionMode):
             self._see_relu(result.detach())
         if function in UINT8_MATH:
             self._see_uint8(UINT8_MATH[function], args, result)
-        if isinstance(result, Tensor) and result.dim() == 2:
-            tensors = [a for a in args if isinstance(a, Tensor)]
-            if rows := self._asked.see(function, tensors, kwargs, result):
-                self.tape.note("table of columns", rows=rows, function=function.__name__.strip("_"))
-            if self._columns:
-                self._see_column(function, tensors, result)
+
+    def _see_table(self, function: Any, args: Any, kwargs: Any, result: Tensor) -> None:
+        """A function gave rows and columns."""
+        tensors = [a for a in args if isinstance(a, Tensor)]
+        if rows := self._asked.see(function, tensors, kwargs, result):
+            self.tape.note("table of columns", rows=rows, function=function.__name__.strip("_"))
+        if self._columns:
+            self._see_column(function, tensors, result)
 
     def _see_column(self, function: Any, args: list[Tensor], result: Tensor) -> None:
         """What becomes of outputs [N, 1], element by element, until they meet [N]: a table."""

@@ -33,6 +33,8 @@ from course.debug.probes.functions import Functions, is_transformed, shares_memo
 from course.state.nested import tensors_in
 
 MAX_NUMBERS = 1_000_000
+TORCHS = "torch.optim"
+"""Modules of the optimizers in whose steps nothing is listened for."""
 MAX_NODES = 20_000
 """Nodes of a graph that are walked to see which losses take part in it."""
 LEAST_SAMPLED = 10
@@ -89,14 +91,16 @@ class Tape:
 
     def gradient(self) -> list[Tensor | None]:
         """A sample of every watched parameter's gradient, None where there is none."""
-        return [
-            None if p.grad is None else _sample(p.grad, stride)
-            for p, stride in zip(self.watched, self._strides, strict=True)
-        ]
+        with torch._C.DisableTorchFunction():  # ours, which need not be listened to
+            return [
+                None if p.grad is None else _sample(p.grad, stride)
+                for p, stride in zip(self.watched, self._strides, strict=True)
+            ]
 
     def weights(self) -> list[Tensor]:
         """A sample of every watched parameter."""
-        return [_sample(p, s) for p, s in zip(self.watched, self._strides, strict=True)]
+        with torch._C.DisableTorchFunction():
+            return [_sample(p, s) for p, s in zip(self.watched, self._strides, strict=True)]
 
     def of(self, kind: str) -> list[Event]:
         """Events of one kind, in order."""
@@ -293,6 +297,8 @@ class Tape:
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._see_ticks()
         self._depth += 1
+        has_closure = len(args) > 1 or bool(kwargs.get("closure"))
+        self.functions.deaf = not has_closure and type(optimizer).__module__.startswith(TORCHS)
         self.note(
             "step",
             optimizer=optimizer,
@@ -301,11 +307,12 @@ class Tape:
             live={id(p) for p in self.watched if p.requires_grad},
             weights=self.weights(),
             lrs=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
-            has_closure=len(args) > 1 or bool(kwargs.get("closure")),
+            has_closure=has_closure,
         )
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._depth -= 1
+        self.functions.deaf = False
         self.note("stepped", optimizer=optimizer, weights=self.weights())
 
     def _before_forward(self, module: nn.Module, args: Any) -> None:
