@@ -230,30 +230,30 @@ def lr_find(
         model: Trained in train mode during the sweep.
         criterion: Mean- or sum-reduced loss of outputs and targets.
         optimizer: Any optimizer whose step needs no closure. Its groups keep the ratios of their
-        rates; under a schedule, the ratios of the rates that it started from.
+            rates; under a schedule, the ratios of the rates that it started from.
         loader: Pairs of inputs [B, ...] and targets, or whatever `loss_of` takes; restarted
-        whenever it ends.
+            whenever it ends.
         loss_of: In place of `criterion`: a function of (model, batch) that returns a `Loss`.
         start: First rate.
         end: Last rate; the sweep usually diverges earlier.
         steps: Updates between the two.
         val_loader: Judge rates by the loss on this loader. Under `trials`, each trial is judged at
-        its end, while the sweep reads the training loss. Under the other rules, each rate of the
-        sweep is judged, which is smoother but `steps` times as expensive.
+            its end, while the sweep reads the training loss. Under the other rules, each rate of
+            the sweep is judged, which is smoother but `steps` times as expensive.
         accum_steps: Micro-batches per update.
         precision: `fp32`, `bf16` or `fp16`.
         sweeps: How often the range is swept, each time from the same weights but on other batches;
-        taking the median makes one lucky batch harmless. By default once under `trials`, three
-        times under the other rules.
+            taking the median makes one lucky batch harmless. By default once under `trials`, three
+            times under the other rules.
         hold: Updates at each rate; by default one under `trials`, two under the other rules.
             `sweeps=1, hold=1` is the plain range test.
         smoothing: Weight of the past in the running mean, 0 <= smoothing < 1.
         diverge_at: Stop when the smoothed loss is this many times its lowest, counted above zero.
         rule: Which rule `suggestion` uses. `trials` trains with a few rates around the lecture's,
-        from the same weights on the same batches; the others only read the curve.
+            from the same weights on the same batches; the others only read the curve.
         trial_steps: Updates of each trial; by default an equal part of what is left of 300.
         progress: Whether to print the maximum cost of the search first; `"auto"`: if a terminal or
-        a notebook shows it.
+            a notebook shows it.
         device: Where to compute; the model's by default.
 
     Returns:

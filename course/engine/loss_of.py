@@ -14,8 +14,9 @@ A batch is whatever the loader yields. By default it is a pair, and its loss is
 
 An object may carry state from batch to batch, such as a recurrent net's hidden state. It is called
 like the function and may have the methods
+
     start_pass()                       called before a training epoch and before a validation
-    state_dict(), load_state_dict() saved in checkpoints; restored after each validation
+    state_dict(), load_state_dict()    saved in checkpoints; restored after each validation
 
 Source: the training-loop chapter, "One step"; ledger C01, C06, F07.
 """

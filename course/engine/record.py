@@ -1,8 +1,9 @@
 """The run record: what a run was, so that two runs can be compared and a run can be repeated.
 
     run.json        commit, clean or not, settings, data and split, seed, hardware, versions
-    metrics.jsonl one JSON object per line: every `log_every` updates and every epoch last.pt
-    previous.pt best.pt
+    metrics.jsonl   one JSON object per line: every `log_every` updates and every epoch
+    last.pt         what the next step depends on; previous.pt is the one before it
+    best.pt         the weights of the best epoch
 
 This module writes it during the run; `course.engine.runs` reads and compares.
 
