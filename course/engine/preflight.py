@@ -191,15 +191,15 @@ def check_is_optimizer(optimizer: Any) -> None:
             "there is no optimizer, so nothing would move. Build it from the model: "
             "SGD(model.parameters(), lr=0.1)."
         )
-    if isinstance(optimizer, (list, tuple)):
+    if isinstance(optimizer, (list, tuple, Mapping)):
         raise EngineError(
             f"optimizer is a {type(optimizer).__name__} of {len(optimizer)}. Expected one "
-            "optimizer. For several, write your own step and name them: optimizer={'generator': "
-            "..., 'critic': ...}, step=..."
+            "optimizer. For several, write your own step and name them: Trainer(..., optimizer="
+            "{'generator': ..., 'critic': ...}, step=...)."
         )
     raise EngineError(
-        f"optimizer is a {type(optimizer).__name__}, expected one of torch.optim. "
-        "The order is model, criterion, optimizer."
+        f"optimizer is a {type(optimizer).__name__}, expected one of torch.optim."
+        + (" The order is model, criterion, optimizer." if callable(optimizer) else "")
     )
 
 
