@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from course.engine.distributed import rank, wait_for_all
 from course.engine.errors import EngineError
@@ -199,7 +200,7 @@ def describe(trainer: Trainer, val_loader: Any, config: Mapping[str, Any] | None
     settings = {
         "model": type(trainer.model).__name__,
         "model_hash": _hash(repr(trainer.model)),
-        "num_parameters": sum(p.numel() for p in trainer.model.parameters()),
+        "num_parameters": _num_parameters(trainer.model),
         "criterion": name_of(trainer.criterion),
         "loss_of": name_of(trainer.own_loss_of),
         "step": name_of(trainer.own_step),
@@ -231,6 +232,13 @@ def describe(trainer: Trainer, val_loader: Any, config: Mapping[str, Any] | None
         "hardware": hardware(trainer.device),
         "versions": versions(),
     }
+
+
+def _num_parameters(model: nn.Module) -> int | None:
+    """None as long as lazy ones have no shape."""
+    if any(map(is_lazy, model.parameters())):
+        return None
+    return sum(p.numel() for p in model.parameters())
 
 
 def make_directory(run_dir: Path) -> None:
