@@ -220,8 +220,10 @@ def describe(trainer: Trainer, val_loader: Any, config: Mapping[str, Any] | None
         "max_updates": trainer.plan.max_updates,
         "monitor": trainer.history.monitor,
         "mode": trainer.history.mode,
-        **dict(config or {}),
     }
+    for name, value in _as_mapping(config).items():
+        taken = name in settings or name == "seed"
+        settings[f"config.{name}" if taken else name] = value
     settings = {name: value for name, value in settings.items() if name not in OWN or value}
     return {
         "status": "running",
@@ -232,6 +234,22 @@ def describe(trainer: Trainer, val_loader: Any, config: Mapping[str, Any] | None
         "hardware": hardware(trainer.device),
         "versions": versions(),
     }
+
+
+def _as_mapping(config: Any) -> dict[str, Any]:
+    """The user's settings, from a mapping or from an object such as argparse's Namespace.
+
+    Raises:
+        EngineError: They have no names.
+    """
+    if config is None or isinstance(config, Mapping):
+        return dict(config or {})
+    if isinstance(config, type) or not hasattr(config, "__dict__"):
+        raise EngineError(
+            f"config = {config!r:.60}: expected settings by name, such as {{'variant': 'wide'}} or "
+            "a Namespace of argparse."
+        )
+    return dict(vars(config))
 
 
 def _num_parameters(model: nn.Module) -> int | None:

@@ -67,7 +67,8 @@ class Trainer:
         accum_steps: Micro-batches per update (K on the slides).
         max_norm: Ceiling of the joint gradient norm, applied once per update; or a function that
             clips in its own way, such as `partial(clip_by_value, max_value=0.5)`.
-        precision: `"fp32"`, `"bf16"`, or `"fp16"`, which includes its gradient scaler.
+        precision: Of training: `"fp32"`, `"bf16"`, or `"fp16"`, which includes its gradient scaler.
+            Validation computes in the weights' own precision.
         device: `"auto"` takes the accelerator if there is one.
         compile: True compiles the forward pass with `torch.compile`; `"step"` compiles the whole
             step as one graph (see `course.engine.one_graph`), or falls back to the plain step and
@@ -142,7 +143,7 @@ class Trainer:
         on_nonfinite: str = "raise",
         log_every: int = 50,
         progress: bool | str = "auto",
-        config: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | Any = None,
     ) -> History:
         """Train for `epochs`, or until `max_updates` updates are made, whichever comes first.
 
@@ -167,12 +168,14 @@ class Trainer:
                 count it. With your own step, optimizers stepped before it have moved in any case.
             log_every: Updates between two log lines; the loop waits for an accelerator only then.
             progress: Whether to show a bar; `"auto"` shows it in a terminal or a notebook.
-            config: Your own settings to store in the run's record.
+            config: Your own settings to store in the run's record, a mapping or a Namespace; one
+                whose name the record itself uses, e.g. `epochs`, is stored as `config.epochs`.
 
         Returns:
             A dictionary per epoch; `.best` is the best one. Its keys are epoch, updates,
-            train_loss, lr, grad_norm, skipped and seconds; with a `val_loader` also val_loss, for
-            class targets val_accuracy, and val_ with the name of each metric.
+            train_loss, lr (of the first parameter group), grad_norm, skipped and seconds; with a
+            `val_loader` also val_loss, for class targets val_accuracy, and val_ with the name of
+            each metric.
 
         Raises:
             EngineError: Something cannot work; raised before the first update if it can be seen
