@@ -347,6 +347,12 @@ def check_pair(
         )
     if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor)):
         return
+    known = averages_targets(criterion) or averages_elements(criterion)
+    if known and not targets.ndim and outputs.ndim:
+        raise EngineError(
+            f"targets are one number for outputs {list(outputs.shape)}: these are single examples, "
+            "not batches. Make batches of them: DataLoader(examples, batch_size=32)."
+        )
     if averages_targets(criterion):
         _check_classes(criterion, all_targets, outputs, targets)
     elif averages_elements(criterion):

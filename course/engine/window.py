@@ -315,7 +315,14 @@ def num_examples(targets: Any) -> int:
 
 def unmasked(ignore_index: int, class_weights: Tensor | None, targets: Tensor) -> Weight:
     """Number of targets that count, or the sum of their class weights."""
-    if targets.is_floating_point():  # class probabilities [B, C, ...]: nothing is masked
+    try:
+        are_shares = targets.is_floating_point()
+    except AttributeError:
+        raise EngineError(
+            f"targets are a {type(targets).__name__}, expected a tensor. Let the loader make "
+            "tensors: DataLoader(...), or torch.from_numpy(array)."
+        ) from None
+    if are_shares:  # class probabilities [B, C, ...]: nothing is masked
         return targets.numel() / targets.shape[1] if targets.ndim > 1 else 1.0
     if targets.dtype is torch.uint8:  # as an index it would be a mask, and -100 would wrap to 156
         targets = targets.long()
