@@ -66,15 +66,15 @@ class watch:
         every: int = 2000,
         declared: dict[str, Any] | None = None,
     ) -> None:
-        if optimizer is None:
-            raise ValueError(
-                "optimizer is None, expected a torch.optim.Optimizer: its steps are what is "
-                "counted and watched."
-            )
         if every < LEAST_EVERY:
             raise ValueError(
                 f"every = {every}: below {LEAST_EVERY}, watching takes too much time. Try "
                 "every=2000."
+            )
+        if optimizer is None:
+            raise ValueError(
+                "optimizer is None, expected a torch.optim.Optimizer: its steps are what is "
+                "counted and watched."
             )
         self.model, self.every, self.first = model, every, first
         self.setup = Setup(
