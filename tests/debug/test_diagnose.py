@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from course.debug import Finding, Report, diagnose
 from course.debug.probes.setup import as_setup
@@ -181,7 +182,7 @@ def test_a_loss_of_named_outputs_is_no_bug():
     report = diagnose(
         plain_parts(
             model=Named(8, 3),
-            loss_fn=lambda o, t: nn.functional.cross_entropy(o["logits"], t),
+            loss_fn=lambda o, t: F.cross_entropy(o["logits"], t),
         ),
         budget=60,
     )
@@ -198,11 +199,16 @@ def test_a_report_says_what_could_not_be_called():
 
 @pytest.mark.parametrize("name,value", [
     ("optimizer", "sgd"), ("optimizer", torch.optim.SGD), ("loss_fn", nn.CrossEntropyLoss),
-    ("loss_fn", "ce"), ("train_loader", 3), ("evaluate", {"loss": 1.0}),
+    ("loss_fn", "ce"), ("train_loader", 3), ("evaluate", {"loss": 1.0}), ("model", F.relu),
 ])  # fmt: skip
 def test_another_kind_of_thing_is_refused_by_name(name, value):
     with pytest.raises(ValueError, match=rf"^{name} (=|is the class)"):
-        diagnose(plain_parts(**{name: value}))
+        diagnose(plain_parts() | {name: value})
+
+
+def test_a_model_without_weights_yet_is_refused():
+    with pytest.raises(ValueError, match=r"lazy layers.*Call it on one batch first"):
+        diagnose(plain_parts() | {"model": nn.LazyLinear(3)})
 
 
 def test_a_misspelt_part_is_said():

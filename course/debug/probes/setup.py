@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 REQUIRED = ("model", "optimizer", "train_loader")
 CALLED = ("loss_fn", "loss_of", "train_step", "train", "evaluate", "save", "load")
@@ -120,6 +121,11 @@ def _check_kinds(setup: Setup) -> None:
             )
         if not fits:
             raise ValueError(f"{name} = {value!r:.60}: expected {expected}.")
+    if any(map(is_lazy, setup.model.parameters())):
+        raise ValueError(
+            "the model has lazy layers, whose weights are made by the first forward, which could "
+            "not be undone. Call it on one batch first."
+        )
 
 
 def _attributes(given: Any, names: list[str]) -> dict[str, Any]:
