@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class WeightAverage(Callback):
-    """Averages the weights; its two subclasses say how, and from when."""
+    """Averages the weights; its two subclasses say how, and from when.
+
+    The trainer validates the `model` of such a callback, and of no other.
+    """
 
     def __init__(self) -> None:
         self.averaged: AveragedModel | None = None

@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 
 from course.data.workers import workers_explained
 from course.engine import checkpoint, preflight, schedules
+from course.engine.averaging import WeightAverage
 from course.engine.batches import EpochBatches
 from course.engine.callbacks import Callback, Callbacks, check_callbacks
 from course.engine.clipping import Ceiling
@@ -244,10 +245,10 @@ class Trainer:
 
     @property
     def judged_model(self) -> nn.Module:
-        """The model that validation and `best.pt` use: with averaged weights if a callback has
-        them, else the one being trained."""
-        averaged = (getattr(callback, "model", None) for callback in self.callbacks)
-        return next((model for model in averaged if isinstance(model, nn.Module)), self.model)
+        """The model that validation and `best.pt` use: the averaged one if a `WeightAverage` has
+        averaged, else the one being trained."""
+        averages = (c.model for c in self.callbacks if isinstance(c, WeightAverage))
+        return next((model for model in averages if model is not None), self.model)
 
     def _seam(self, val_loader: Any) -> PairLoss | OwnLoss | None:
         """What a batch costs; None for a step of the user's own without validation."""
