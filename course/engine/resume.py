@@ -24,6 +24,7 @@ from course.engine.batches import why_not_repeatable
 from course.engine.distributed import everybodys, num_ranks, rank
 from course.engine.errors import CheckpointError
 from course.engine.record import compared, kind_of
+from course.engine.weighing import measured_there
 from course.state import rng_state, set_rng_state
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def collect(trainer: Trainer) -> dict[str, Any]:
                 "rng": rng_state(trainer.device),
                 "batches": trainer.batches.state_dict(),
                 "sums": trainer.progress.state_dict(),
+                "weighting": _weighting_of(trainer),
             }
         ),
     }
@@ -58,6 +60,12 @@ def state_of_loss(trainer: Trainer) -> dict[str, Any]:
     """The state of the criterion, or of a `loss_of` with state; empty for a plain function."""
     loss = trainer.own_loss_of if trainer.criterion is None else trainer.criterion
     return loss.state_dict() if hasattr(loss, "state_dict") else {}
+
+
+def _weighting_of(trainer: Trainer) -> dict[str, Any] | None:
+    """How the criterion was measured to weight its batches; None where nothing was measured."""
+    measured = None if trainer.loss_of is None else trainer.loss_of.measured
+    return None if measured is None else measured.state_dict()
 
 
 def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
@@ -95,6 +103,9 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
     trainer.model.load_state_dict(state["model"])
     if state.get("criterion") and hasattr(loss, "load_state_dict"):
         loss.load_state_dict(state["criterion"])
+    same = not any(name.startswith("criterion") for name in changed)
+    if same and (weighting := mine.get("weighting")):
+        trainer.loss_of.remember(measured_there(loss, weighting, trainer.device))
     if trainer.precision.scaler:
         trainer.precision.scaler.load_state_dict(state["scaler"])
     if trainer.one_graph and state.get("one_graph"):

@@ -85,6 +85,29 @@ def test_a_criterion_with_weights_is_resumed_with_them(tmp_path):
         assert torch.equal(second.linear.weight, whole.linear.weight)
 
 
+class Weighted(nn.Module):
+    """A criterion of the user's own, around class weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.CrossEntropyLoss(torch.tensor([1.0, 3.0, 0.3]))
+
+    def forward(self, outputs, targets):
+        return self.inner(outputs, targets)
+
+
+def test_a_measured_weighting_is_resumed_to_the_bit(tmp_path):
+    """A window is summed in another order before the criterion is measured than after it."""
+    masked = torch.where(torch.arange(32) % 3 == 0, -100, Y)
+    options = {"loader": DataLoader(TensorDataset(X, masked), 5), "accum_steps": 3}
+    for make in (lambda: lambda outputs, targets: F.cross_entropy(outputs, targets), Weighted):
+        expected, _ = fit(None, criterion=make(), resume=None, **options)
+        directory = tmp_path / type(make()).__name__
+        fit(directory, criterion=make(), kill=2, **options)
+        model, _ = fit(directory, criterion=make(), **options)
+        assert torch.equal(model.weight, expected.weight)
+
+
 class Curriculum(Sampler):
     """Counts its epochs by itself: each one starts at another row."""
 
