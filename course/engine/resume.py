@@ -1,8 +1,8 @@
 """Resume: what a checkpoint of a run holds, and how a run continues from one.
 
 It holds everything that the next step depends on: weights, optimizer, scheduler, scaler, the
-position in the epoch with the sums so far, every generator, the history, and what callbacks
-remember. A run that was killed and resumed ends bit for bit like one that was not.
+position in the epoch with the sums so far, every generator (those of both loaders too), the history,
+and what callbacks remember. A run that was killed and resumed ends bit for bit like one that was not.
 
 Checkpoints are written between two windows. A run that is killed inside a window continues from the
 end of the last window, so a partly accumulated gradient is never needed.
@@ -49,6 +49,7 @@ def collect(trainer: Trainer) -> dict[str, Any]:
             {
                 "rng": rng_state(trainer.device),
                 "batches": trainer.batches.state_dict(),
+                "validation": trainer.validation.state_dict() if trainer.validation else None,
                 "sums": trainer.progress.state_dict(),
                 "weighting": _weighting_of(trainer),
             }
@@ -95,7 +96,10 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
     loss = trainer.own_loss_of if trainer.criterion is None else trainer.criterion
     if isinstance(loss, nn.Module) and "criterion" in state:
         checkpoint.check_weights(loss, state["criterion"], path)
-    trainer.batches.check(mine["batches"], accepted=trainer.plan.on_change == "accept")
+    loaders = [(trainer.batches, mine["batches"]), (trainer.validation, mine.get("validation"))]
+    loaders = [(loader, there) for loader, there in loaders if loader is not None and there]
+    for loader, there in loaders:
+        loader.check(there, accepted=trainer.plan.on_change == "accept")
     try:
         _load_accepted(trainer, state, changed)
     except (ValueError, KeyError) as error:
@@ -112,7 +116,8 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
         trainer.one_graph.load_state_dict(state["one_graph"])
     trainer.progress.load_state_dict(state["progress"] | mine["sums"])
     trainer.history.load_state_dict(state["history"])
-    trainer.batches.load_state_dict(mine["batches"])
+    for loader, there in loaders:
+        loader.load_state_dict(there)
     for callback, remembered in zip(_remembering(trainer), state["callbacks"], strict=True):
         callback.load_state_dict(remembered)
     set_rng_state(mine["rng"], trainer.device)

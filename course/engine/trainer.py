@@ -25,7 +25,7 @@ from torch.optim import Optimizer
 from course.data.workers import workers_explained
 from course.engine import checkpoint, preflight, schedules
 from course.engine.averaging import WeightAverage
-from course.engine.batches import EpochBatches
+from course.engine.batches import EpochBatches, ValidationBatches
 from course.engine.callbacks import Callback, Callbacks, check_callbacks
 from course.engine.clipping import Ceiling
 from course.engine.distributed import rank, share_criterion, share_gradients, summed
@@ -190,6 +190,7 @@ class Trainer:
             metrics=metrics,
         )
         self.batches = EpochBatches(train_loader, self.device)
+        self.validation = None if val_loader is None else ValidationBatches(val_loader, self.device)
         preflight.check_loaders(self.batches, val_loader, self.plan)
         preflight.warn_of_batch_norm(self.model, self.accum_steps)
         self.loss_of = self._seam(val_loader)
