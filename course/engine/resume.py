@@ -1,8 +1,9 @@
 """Resume: what a checkpoint of a run holds, and how a run continues from one.
 
 It holds everything that the next step depends on: weights, optimizer, scheduler, scaler, the
-position in the epoch with the sums so far, every generator (those of both loaders too), the history,
-and what callbacks remember. A run that was killed and resumed ends bit for bit like one that was not.
+position in the epoch with the sums so far, every generator (those of both loaders too), what is
+frozen or in eval mode, the history, and what callbacks remember. A run that was killed and resumed
+ends bit for bit like one that was not.
 
 Checkpoints are written between two windows. A run that is killed inside a window continues from the
 end of the last window, so a partly accumulated gradient is never needed.
@@ -52,6 +53,7 @@ def collect(trainer: Trainer) -> dict[str, Any]:
                 "validation": trainer.validation.state_dict() if trainer.validation else None,
                 "sums": trainer.progress.state_dict(),
                 "weighting": _weighting_of(trainer),
+                "modules": trainer.modules.changed(),
             }
         ),
     }
@@ -107,6 +109,7 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
     trainer.model.load_state_dict(state["model"])
     if state.get("criterion") and hasattr(loss, "load_state_dict"):
         loss.load_state_dict(state["criterion"])
+    trainer.modules.put_back(mine.get("modules", {}))
     same = not any(name.startswith("criterion") for name in changed)
     if same and (weighting := mine.get("weighting")):
         trainer.loss_of.remember(measured_there(loss, weighting, trainer.device))

@@ -33,6 +33,7 @@ from course.engine.errors import EngineError, NonFiniteError
 from course.engine.evaluation import evaluate
 from course.engine.history import History
 from course.engine.loss_of import LossOf, OwnLoss, PairLoss, as_loss_of
+from course.engine.module_state import ModuleState
 from course.engine.one_graph import OneGraph
 from course.engine.placement import choose_device, move_training_
 from course.engine.precision import Precision
@@ -206,6 +207,8 @@ class Trainer:
                 callback.reset()
         if self.run_dir is not None or resume is not None:
             self.description = describe(self, val_loader, config)
+            loss = self.own_loss_of if self.criterion is None else self.criterion
+            self.modules = ModuleState({"model": self.model, "loss": loss})
         self.one_graph = OneGraph(self) if self.compile == "step" else None
         self._runs_alone = (
             not self.hooks.during_epochs

@@ -247,3 +247,49 @@ def test_nothing_is_written_where_the_run_cannot_work(tmp_path):
 def _trainer(directory):
     model = nn.Linear(6, 3)
     return Trainer(model, nn.CrossEntropyLoss(), SGD(model.parameters(), lr=0.1), run_dir=directory)
+
+
+class Counting(nn.Module):
+    """Scales its outputs by how often it was called: a plain number and an unsaved buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm, self.calls = nn.Linear(6, 3), nn.BatchNorm1d(3), 0
+        self.linear.weight.requires_grad_(False)
+        self.register_buffer("scale", torch.ones(()), persistent=False)
+
+    def forward(self, inputs):
+        if self.training:
+            self.calls += 1
+            self.scale *= 1.01
+        return self.norm(self.linear(inputs)) * self.scale + 0.01 * self.calls
+
+
+class Thaw(Callback):
+    """In epoch 2 the weights are trained from then on, and the BatchNorm is frozen."""
+
+    def on_epoch_start(self, trainer):
+        if trainer.progress.epoch == 2:
+            trainer.model.linear.weight.requires_grad_(True)
+            trainer.model.norm.eval()
+
+
+def test_what_a_model_holds_outside_its_state_dict_comes_back(tmp_path):
+    def train(directory, epochs, model=None):
+        torch.manual_seed(1)
+        model = model or Counting()
+        trainer = Trainer(
+            model, nn.CrossEntropyLoss(), SGD(model.parameters(), lr=0.1), device="cpu",
+            callbacks=[Thaw()], run_dir=directory,
+        )  # fmt: skip
+        batches = [(X[:16], Y[:16]), (X[16:], Y[16:])]
+        trainer.fit(batches, epochs=epochs, resume="auto", progress=False)
+        return model
+
+    expected = train(None, 5)
+    same_process = train(tmp_path / "run", 3)
+    train(tmp_path / "run", 4, same_process)
+    model = train(tmp_path / "run", 5)  # and a new process
+    assert torch.equal(model.linear.weight, expected.linear.weight)
+    assert torch.equal(model.scale, expected.scale) and model.calls == expected.calls == 10
+    assert model.linear.weight.requires_grad and model.training and not model.norm.training
