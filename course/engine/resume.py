@@ -118,6 +118,7 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
     if trainer.one_graph and state.get("one_graph"):
         trainer.one_graph.load_state_dict(state["one_graph"])
     trainer.progress.load_state_dict(state["progress"] | mine["sums"])
+    _continue_or_say_why_not(trainer, path)
     trainer.history.load_state_dict(state["history"])
     for loader, there in loaders:
         loader.load_state_dict(there)
@@ -125,6 +126,21 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
         callback.load_state_dict(remembered)
     set_rng_state(mine["rng"], trainer.device)
     return path
+
+
+def _continue_or_say_why_not(trainer: Trainer, path: Path) -> None:
+    """A run that was stopped stays so, like one that was killed on its way out, unless asked."""
+    progress = trainer.progress
+    if progress.stopped is None:
+        return
+    if trainer.plan.on_change == "accept":
+        progress.stopped = None
+        return
+    warnings.warn(
+        f"{path}: the run was stopped after update {progress.update} ({progress.stopped}), so no "
+        "further update is made. To continue it, use on_change='accept'.",
+        stacklevel=4,
+    )
 
 
 def _checkpoint_of(trainer: Trainer, resume: Path | str | None) -> Path | None:

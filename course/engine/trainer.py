@@ -154,10 +154,11 @@ class Trainer:
             max_updates: Weight updates, likewise. The run may end inside an epoch; it is evaluated
                 and can be resumed there.
             resume: A checkpoint or a run directory to continue from; `"auto"` continues from
-                `run_dir` if it holds a checkpoint, and starts from scratch if not.
-            on_change: What to do if learning rate, clipping, criterion, data or the like differ
-                from those of the checkpoint: `"refuse"`, or `"accept"` and continue with the new
-                ones.
+                `run_dir` if it holds a checkpoint, and starts from scratch if not. A run that a
+                callback stopped stays stopped, with a warning, unless `on_change` is `"accept"`.
+            on_change: What to do if learning rate, clipping, criterion, model, data or the like
+                differ from those of the checkpoint: `"refuse"`, or `"accept"` and continue with the
+                new ones.
             checkpoint_every: Updates between two checkpoints; one is written after every epoch in
                 any case.
             monitor: The number that chooses the best epoch; `val_loss` if there is a `val_loader`.
@@ -243,9 +244,12 @@ class Trainer:
             self.hooks.on_fit_end()
         return self.history
 
-    def stop(self, reason: str) -> None:
-        """End the run after the current update; `reason` goes into the record."""
-        self.progress.stopped = reason
+    def stop(self, reason: str | None = None) -> None:
+        """End the run after the current update; `reason` goes into the record.
+
+        A resumed run stays stopped; `fit(..., resume=..., on_change="accept")` continues it.
+        """
+        self.progress.stopped = "no reason was given" if reason is None else str(reason)
 
     @property
     def judged_model(self) -> nn.Module:

@@ -293,3 +293,33 @@ def test_what_a_model_holds_outside_its_state_dict_comes_back(tmp_path):
     assert torch.equal(model.linear.weight, expected.linear.weight)
     assert torch.equal(model.scale, expected.scale) and model.calls == expected.calls == 10
     assert model.linear.weight.requires_grad and model.training and not model.norm.training
+
+
+class Stop(Callback):
+    """A time limit, say."""
+
+    def on_update_end(self, trainer):
+        if trainer.progress.update == 5:
+            trainer.stop(None)
+
+
+def test_a_stopped_run_stays_stopped_and_says_how_to_continue_it(tmp_path):
+    def train(directory, callbacks, **options):
+        torch.manual_seed(1)
+        model, batches = nn.Linear(6, 3), list(zip(X.split(8), Y.split(8), strict=True))
+        optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
+        trainer = Trainer(
+            model, nn.CrossEntropyLoss(), optimizer, callbacks=callbacks, run_dir=directory
+        )
+        trainer.fit(batches, epochs=3, resume="auto", progress=False, **options)
+        return model, trainer.progress
+
+    expected, _ = train(None, [])
+    _, progress = train(tmp_path / "run", [Stop()])
+    assert progress.stopped == "no reason was given"
+    with pytest.warns(UserWarning, match=r"stopped after update 5 .*on_change='accept'"):
+        _, progress = train(tmp_path / "run", [])
+    assert progress.update == 5
+    model, progress = train(tmp_path / "run", [], on_change="accept")
+    assert progress.update == 12 and progress.stopped is None
+    assert torch.equal(model.weight, expected.weight)
