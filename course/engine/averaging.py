@@ -87,7 +87,7 @@ class EMA(WeightAverage):
 
 
 class SWA(WeightAverage):
-    """The mean of the weights at the ends of epochs, from epoch `start` on.
+    """The mean of the weights at the ends of whole epochs, from epoch `start` on.
 
     Running statistics of BatchNorm are averaged with the weights, so no further pass is needed.
 
@@ -105,5 +105,5 @@ class SWA(WeightAverage):
         return AveragedModel(model, use_buffers=True)
 
     def on_validation_start(self, trainer: Trainer) -> None:
-        if trainer.progress.epoch >= self.start:
+        if trainer.progress.epoch >= self.start and trainer.progress.epoch_is_whole:
             self._update(trainer)

@@ -70,7 +70,10 @@ class Callback:
         """After an epoch's last update, before it is evaluated."""
 
     def on_epoch_end(self, trainer: Trainer) -> None:
-        """After validation; `trainer.history[-1]` is this epoch. `last.pt` is written later."""
+        """After validation; `trainer.history[-1]` is this epoch. `last.pt` is written later.
+
+        Also where a run ends inside an epoch: `trainer.progress.epoch_is_whole` is then False.
+        """
 
     def on_fit_end(self, trainer: Trainer) -> None:
         """After the last update, also where the run failed."""

@@ -31,7 +31,8 @@ class EarlyStopping(Callback):
         monitor: A number of the history; the trainer's monitored one by default.
         mode: `"min"` where lower is better; the trainer's by default.
 
-    nan is not an improvement. The state goes into checkpoints, so a resumed run continues counting.
+    nan is not an improvement, and an epoch in which a run ends does not count. The state goes into
+    checkpoints, so a resumed run continues counting.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class EarlyStopping(Callback):
         monitor: str | None = None,
         mode: str | None = None,
     ) -> None:
-        if not all(isinstance(n, (int, float)) and n >= 0 for n in (patience, min_delta)):
+        if not all(_is_number(n) and n >= 0 for n in (patience, min_delta)):
             raise EngineError(
                 f"patience = {patience!r}, min_delta = {min_delta!r}: expected numbers from 0 up."
             )
@@ -76,6 +77,8 @@ class EarlyStopping(Callback):
         return self.waited >= max(self.patience, 1)
 
     def on_epoch_end(self, trainer: Trainer) -> None:
+        if not trainer.progress.epoch_is_whole:
+            return
         history, line = trainer.history, trainer.history[-1]
         name = self.monitor or history.monitor
         mode = self.mode or history.mode
@@ -92,6 +95,10 @@ class EarlyStopping(Callback):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.best, self.best_epoch = state["best"], state["best_epoch"]
         self.waited = state["waited"]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 class KeepBest(Callback):

@@ -152,7 +152,7 @@ class Trainer:
             val_loader: Likewise; evaluated after each epoch.
             epochs: Passes over the data, counted from the start of the run, not of this call.
             max_updates: Weight updates, likewise. The run may end inside an epoch; it is evaluated
-                and can be resumed there.
+                and can be resumed there. For early stopping and `SWA` only whole epochs count.
             resume: A checkpoint or a run directory to continue from; `"auto"` continues from
                 `run_dir` if it holds a checkpoint, and starts from scratch if not. A run that a
                 callback stopped stays stopped, with a warning, unless `on_change` is `"accept"`.
@@ -172,7 +172,8 @@ class Trainer:
             config: Your own settings to store in the run's record.
 
         Returns:
-            A dictionary per epoch; `.best` is the best one. Its keys are epoch, updates,
+            A dictionary per epoch; `.best` is the best one. An epoch in which an earlier call ended
+            has two, which differ in `updates`. Its keys are epoch, updates,
             train_loss, lr, grad_norm, skipped and seconds; with a `val_loader` also val_loss, for
             class targets val_accuracy, and val_ with the name of each metric.
 
@@ -232,12 +233,12 @@ class Trainer:
                 if self._finished():  # a callback has called stop()
                     break
                 started = time.perf_counter()
-                whole = self._train_epoch()
+                self._train_epoch()
                 self.hooks.on_validation_start()
                 self._evaluate(val_loader, started)
                 self._keep_best()
                 self.hooks.on_epoch_end()
-                if whole:
+                if self.progress.epoch_is_whole:
                     self._schedule("epoch")
                     self.progress.next_epoch()
                 self._save_last()
@@ -269,8 +270,8 @@ class Trainer:
             return None
         return as_loss_of(self.criterion, self.own_loss_of, self.batches.all_targets)
 
-    def _train_epoch(self) -> bool:
-        """Train on the rest of the epoch under way; False where the run ends inside it."""
+    def _train_epoch(self) -> None:
+        """Train on the rest of the epoch under way, or on as much of it as the run lasts."""
         progress, plan = self.progress, self.plan
         train_mode_(self.model)
         if not progress.update and self.own_step is None:
@@ -296,7 +297,6 @@ class Trainer:
                 self._save_last()
         self._log()
         preflight.check_trained(progress)
-        return progress.micro_batch == progress.micro_batches_per_epoch
 
     def _update(self, micro_batches: list[Batch]) -> StepReport:
         """One step over a window."""
