@@ -129,17 +129,27 @@ class RunRecord(AbstractContextManager):
         _replace(self.run_dir / RECORD, text)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
-        if error is not None:
-            self.trainer.hooks.on_fit_end()  # so that bars and files are closed
-        with suppress(EngineError) if error is not None else nullcontext():
-            self._finish(kind, error)
+        raised = error
+        try:
+            self.trainer.hooks.on_fit_end()  # also after an error: bars and files are closed
+        except Exception as fault:
+            if error is None:
+                raised = fault
+            else:
+                error.add_note(f"on_fit_end then raised {type(fault).__name__}: {fault}")
+        with suppress(EngineError) if raised is not None else nullcontext():
+            self._finish(raised)
+        if raised is not error:
+            raise raised
 
-    def _finish(self, kind: type | None, error: BaseException | None) -> None:
+    def _finish(self, error: BaseException | None) -> None:
         trainer, history = self.trainer, self.trainer.history
         self.write(
             finished=_now(),
             status="finished" if error is None else "failed",
-            reason=trainer.progress.stopped if error is None else f"{kind.__name__}: {error}",
+            reason=trainer.progress.stopped
+            if error is None
+            else f"{type(error).__name__}: {error}",
             weighting=weighting_of(trainer.loss_of),
             updates=trainer.progress.update,
             last=history[-1] if len(history) else None,

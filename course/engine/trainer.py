@@ -242,7 +242,6 @@ class Trainer:
                     self._schedule("epoch")
                     self.progress.next_epoch()
                 self._save_last()
-            self.hooks.on_fit_end()
         return self.history
 
     def stop(self, reason: str | None = None) -> None:

@@ -13,7 +13,15 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 from typer.testing import CliRunner
 
 from course.data.loading import InMemoryLoader, make_loader
-from course.engine import EngineError, NonFiniteError, Trainer, compare, read_run, read_runs
+from course.engine import (
+    Callback,
+    EngineError,
+    NonFiniteError,
+    Trainer,
+    compare,
+    read_run,
+    read_runs,
+)
 from course.engine.record import code_identity, data_identity
 from course.engine.runs_cli import app
 
@@ -21,7 +29,10 @@ INPUTS = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
 TARGETS = torch.arange(24) % 3
 
 
-def train(run_dir, *, lr=0.1, seed=0, batch_size=4, val=None, inputs=INPUTS, **options):
+def train(
+    run_dir, *, lr=0.1, seed=0, batch_size=4, val=None, inputs=INPUTS, epochs=2, callbacks=(),
+    **options,
+):  # fmt: skip
     torch.manual_seed(0)
     model = nn.Linear(4, 3)
     trainer = Trainer(
@@ -31,10 +42,11 @@ def train(run_dir, *, lr=0.1, seed=0, batch_size=4, val=None, inputs=INPUTS, **o
         seed=seed,
         device="cpu",
         run_dir=run_dir,
+        callbacks=callbacks,
     )
     loader = DataLoader(TensorDataset(inputs[:18], TARGETS[:18]), batch_size)
     val = val or DataLoader(TensorDataset(inputs[18:], TARGETS[18:]), 6)
-    return trainer.fit(loader, val, epochs=2, progress=False, **options)
+    return trainer.fit(loader, val, epochs=epochs, progress=False, **options)
 
 
 def test_a_record_says_what_the_run_was(tmp_path):
@@ -81,6 +93,34 @@ def test_a_failed_run_says_why(tmp_path):
         train(tmp_path / "run", inputs=INPUTS * torch.nan)
     content = read_run(tmp_path / "run").content
     assert content["status"] == "failed" and "NonFiniteError" in content["reason"]
+
+
+class FailsAtTheEnd(Callback):
+    """Its on_fit_end fails; the update before it too, if asked."""
+
+    def __init__(self, *, earlier: bool) -> None:
+        self.earlier, self.ended = earlier, 0
+
+    def on_update_end(self, trainer):
+        if self.earlier:
+            raise ValueError("mine")
+
+    def on_fit_end(self, trainer):
+        self.ended += 1
+        raise RuntimeError("in on_fit_end")
+
+
+@pytest.mark.parametrize(
+    ("earlier", "error", "says"), [(True, ValueError, "mine"), (False, RuntimeError, "in on_fit")]
+)
+def test_an_error_in_on_fit_end_does_not_hide_the_first(tmp_path, earlier, error, says):
+    callback = FailsAtTheEnd(earlier=earlier)
+    with pytest.raises(error, match=says) as caught:
+        train(tmp_path / "run", callbacks=[callback])
+    content = read_run(tmp_path / "run").content
+    assert content["status"] == "failed" and says in content["reason"]
+    assert callback.ended == 1
+    assert not earlier or "on_fit_end then raised RuntimeError" in caught.value.__notes__[-1]
 
 
 def test_a_killed_run_is_still_running_and_its_best_is_in_the_log(tmp_path):
