@@ -16,6 +16,7 @@ import inspect
 import json
 import math
 import os
+import platform
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -95,12 +96,14 @@ class RunRecord(AbstractContextManager):
 
     def open(self, run_dir: Path, resumed_from: Path | None) -> None:
         """Prepare the directory: empty for a fresh run, as it was then for a resumed one."""
+        _warn_of_another_process(run_dir)
         if resumed_from is None:
             set_aside(run_dir)
         make_directory(run_dir)
         (run_dir / METRICS).touch()
         self.run_dir = run_dir
-        self.content = {"started": _now(), "resumed": []}
+        process = {"host": platform.node(), "pid": os.getpid()}
+        self.content = {"started": _now(), "resumed": [], "process": process}
         if resumed_from is not None:
             earlier = _earlier(run_dir / RECORD)
             update = self.trainer.progress.update
@@ -183,6 +186,32 @@ def _replace(path: Path, text: str) -> None:
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def _warn_of_another_process(run_dir: Path) -> None:
+    """Two runs that write into one directory are both lost; a killed one has no process."""
+    try:
+        content = read_json(run_dir / RECORD)
+        host, pid = content["process"]["host"], content["process"]["pid"]
+    except (EngineError, KeyError, TypeError):
+        return
+    other = host == platform.node() and pid != os.getpid() and os.name == "posix"
+    if content.get("status") == "running" and other and _lives(pid):
+        warnings.warn(
+            f"{run_dir}: process {pid} is still training there, and now both write into it. Stop "
+            "one of them, or give this one another run_dir.",
+            stacklevel=5,
+        )
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)  # sends nothing
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        pass
+    return True
 
 
 def _earlier(path: Path) -> dict[str, Any]:

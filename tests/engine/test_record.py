@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import warnings
 
 import pytest
 import torch
@@ -129,6 +131,24 @@ def test_a_killed_run_is_still_running_and_its_best_is_in_the_log(tmp_path):
     content = json.loads(record.read_text())
     record.write_text(json.dumps(content | {"status": "running", "best": None}))
     assert read_run(tmp_path / "run").best["val_loss"] == history.best["val_loss"]
+
+
+def test_a_directory_in_which_another_process_trains_is_said(tmp_path):
+    train(tmp_path / "run")
+    record = tmp_path / "run" / "run.json"
+    content = json.loads(record.read_text()) | {"status": "running"}
+    assert content["process"]["pid"] == os.getpid()
+    content["process"]["pid"] = os.getppid()
+    record.write_text(json.dumps(content))
+    with pytest.warns(UserWarning, match=rf"process {os.getppid()} is still training there"):
+        train(tmp_path / "run", resume="auto", epochs=3)
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    content["process"]["pid"] = gone.pid
+    record.write_text(json.dumps(content))
+    with warnings.catch_warnings():  # it was killed: the usual case
+        warnings.simplefilter("error")
+        train(tmp_path / "run", resume="auto", epochs=4)
 
 
 def test_data_has_an_identity_of_its_examples_and_their_order():
