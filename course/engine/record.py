@@ -30,8 +30,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor, nn
 
+from course.engine import checkpoint
+from course.engine.checkpoint import BEST, way_out_of
 from course.engine.distributed import rank, wait_for_all
 from course.engine.errors import EngineError
+from course.engine.history import History
 from course.engine.identity import code_identity, data_identity, hardware, versions
 from course.engine.runs import (
     METRICS,
@@ -100,6 +103,8 @@ class RunRecord(AbstractContextManager):
         if resumed_from is None:
             set_aside(run_dir)
         make_directory(run_dir)
+        if resumed_from is not None:
+            _bring_along(resumed_from.parent, run_dir, self.trainer.history)
         (run_dir / METRICS).touch()
         self.run_dir = run_dir
         process = {"host": platform.node(), "pid": os.getpid()}
@@ -162,7 +167,7 @@ class RunRecord(AbstractContextManager):
 
 @contextmanager
 def _said_if_full(path: Path) -> Iterator[None]:
-    """A disk that takes no more is said in a sentence.
+    """A disk that takes no more, or a directory that is gone, is said in a sentence.
 
     Raises:
         EngineError: In the place of an OSError.
@@ -171,8 +176,7 @@ def _said_if_full(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise EngineError(
-            f"{path}: cannot be written ({error.strerror}). Free some disk space, or give another "
-            "run_dir, and resume from the last checkpoint."
+            f"{path}: cannot be written ({error.strerror}). {way_out_of(error)}"
         ) from error
 
 
@@ -186,6 +190,24 @@ def _replace(path: Path, text: str) -> None:
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def _bring_along(there: Path, run_dir: Path, history: History) -> None:
+    """A run that continues in another directory has its log and its best weights there too."""
+    if (there / METRICS).is_file() and not (run_dir / METRICS).exists():
+        _replace(run_dir / METRICS, (there / METRICS).read_text(encoding="utf-8"))
+    if history.best_index is None or (run_dir / BEST).is_file():
+        return
+    source = there / BEST
+    best = checkpoint.load(source) if source.is_file() else {}
+    if _finite(best.get("epoch")) == _finite(history.best):
+        checkpoint.save(best, run_dir / BEST)
+        return
+    warnings.warn(
+        f"{run_dir}: there is no {BEST} of the best epoch so far, {history.best['epoch']}, also "
+        f"not in {there}. One is written at the next better epoch.",
+        stacklevel=5,
+    )
 
 
 def _warn_of_another_process(run_dir: Path) -> None:
@@ -292,6 +314,12 @@ def set_aside(run_dir: Path) -> Path | None:
     """Move an earlier run out of the way: `runs/digits` becomes `runs/digits-1`, then `-2` ..."""
     if not (run_dir / RECORD).is_file():
         return None
+    if Path.cwd().is_relative_to(run_dir.resolve()):
+        raise EngineError(
+            f"run_dir = {str(run_dir)!r}: holds an earlier run, and cannot be renamed to keep it, "
+            "because this process works inside it. Give each run a directory of its own, such as "
+            "run_dir='runs/second'."
+        )
     number = 1
     while (aside := run_dir.with_name(f"{run_dir.name}-{number}")).exists():
         number += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import warnings
 
@@ -20,7 +21,9 @@ from course.engine import (
     EngineError,
     NonFiniteError,
     Trainer,
+    checkpoint,
     compare,
+    load_weights,
     read_run,
     read_runs,
 )
@@ -149,6 +152,48 @@ def test_a_directory_in_which_another_process_trains_is_said(tmp_path):
     with warnings.catch_warnings():  # it was killed: the usual case
         warnings.simplefilter("error")
         train(tmp_path / "run", resume="auto", epochs=4)
+
+
+def test_a_run_that_continues_elsewhere_has_its_best_weights_there(tmp_path):
+    worsens = {"monitor": "train_loss", "mode": "max", "config": None}  # epoch 1 stays the best
+    train(tmp_path / "first", **worsens)
+    history = train(tmp_path / "second", resume=tmp_path / "first", epochs=3, **worsens)
+    best = load_weights(nn.Linear(4, 3), tmp_path / "second" / "best.pt")
+    assert best["epoch"] == history.best["epoch"] == 1
+    logged = [line["epoch"] for line in read_run(tmp_path / "second").metrics() if "lr" in line]
+    assert set(logged) == {1, 2, 3}
+    (tmp_path / "first" / "best.pt").unlink()
+    with pytest.warns(UserWarning, match="no best.pt of the best epoch so far, 1"):
+        train(tmp_path / "third", resume=tmp_path / "first", epochs=3, **worsens)
+
+
+def test_the_working_directory_cannot_be_set_aside(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train(".")
+    with pytest.raises(EngineError, match=r"run_dir = '\.': holds an earlier run.*runs/second"):
+        train(".")
+    assert read_run(tmp_path).status == "finished"
+
+
+class Deletes(Callback):
+    def on_epoch_start(self, trainer):
+        if trainer.progress.epoch == 2:
+            shutil.rmtree(trainer.run_dir)
+
+
+def test_a_directory_that_is_deleted_during_the_run_is_said(tmp_path):
+    with pytest.raises(EngineError, match="gone: was it moved or deleted"):
+        train(tmp_path / "run", callbacks=[Deletes()])
+
+
+def test_weights_come_with_the_numbers_of_the_epoch_that_has_just_ended(tmp_path):
+    history = train(tmp_path / "run")
+    model = nn.Linear(4, 3)
+    assert load_weights(model, tmp_path / "run") == history[-1]
+    state = checkpoint.load(tmp_path / "run" / "last.pt")
+    state["progress"]["update"] += 1
+    checkpoint.save(state, tmp_path / "inside.pt")
+    assert load_weights(model, tmp_path / "inside.pt") == {}
 
 
 def test_data_has_an_identity_of_its_examples_and_their_order():
