@@ -70,6 +70,8 @@ class EMA(WeightAverage):
         decay: Weight of the past average; 0.999 looks back about 1,000 updates.
     """
 
+    compared_settings = ("decay",)
+
     def __init__(self, decay: float = 0.999) -> None:
         super().__init__()
         if not 0 <= decay < 1:
@@ -94,6 +96,8 @@ class SWA(WeightAverage):
     Args:
         start: The first epoch that counts, from 1.
     """
+
+    compared_settings = ("start",)
 
     def __init__(self, start: int) -> None:
         super().__init__()

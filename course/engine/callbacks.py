@@ -51,6 +51,9 @@ class Callback:
     `stop(reason)` ends it after the current update.
     """
 
+    compared_settings: tuple[str, ...] = ()
+    """Attributes of which a resumed run says when they are others than in its checkpoint."""
+
     def on_fit_start(self, trainer: Trainer) -> None:
         """Before the first update, when everything is checked and resumed."""
 

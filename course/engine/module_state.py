@@ -10,6 +10,7 @@ Source: Lecture 3, "Saving and loading"; ledger C10, F127.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -20,6 +21,8 @@ from course.engine.own_state import PLAIN
 
 TORCHS = set(vars(nn.Module())) - {"training"}
 """Attributes that torch itself keeps in each module."""
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+"""Is another one in each process."""
 
 
 class ModuleState:
@@ -33,6 +36,13 @@ class ModuleState:
         self._modules = {name: m for name, m in modules.items() if isinstance(m, nn.Module)}
         self._first = {name: _copied(value) for name, _, _, value in self._values()}
         self._restored: set[str] = set()
+        self.began = self.described()
+        """What `described` gave when the run began."""
+
+    def described(self) -> dict[str, str]:
+        """The model's modules in words, each with its settings and what is frozen in it."""
+        model = self._modules["model"]
+        return {path: _words(module) for path, module in model.named_modules(prefix="model")}
 
     def changed(self) -> dict[str, Any]:
         """What differs from when the run began, in this process or in those before it."""
@@ -71,6 +81,13 @@ class ModuleState:
             for path, parameter in top.named_parameters(prefix=root):
                 frozen = "requires_grad"
                 yield f"{path}.{frozen}", parameter, frozen, parameter.requires_grad
+
+
+def _words(module: nn.Module) -> str:
+    options = ADDRESS.sub("", module.extra_repr())
+    own = module.named_parameters(recurse=False)
+    frozen = ", ".join(name for name, parameter in own if not parameter.requires_grad)
+    return f"{type(module).__name__}({options})" + (f" with {frozen} frozen" if frozen else "")
 
 
 def _copied(value: Any) -> Any:

@@ -19,7 +19,7 @@ import os
 import platform
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -29,8 +29,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor, nn
+from torch.utils.data import RandomSampler, SequentialSampler
 
 from course.engine import checkpoint
+from course.engine.callbacks import Callback
 from course.engine.checkpoint import BEST, way_out_of
 from course.engine.distributed import rank, wait_for_all
 from course.engine.errors import EngineError
@@ -270,11 +272,13 @@ def describe(trainer: Trainer, val_loader: Any, config: Mapping[str, Any] | None
         "scheduler": kind_of(trainer.scheduler),
         "schedule_per": trainer.schedule_per if trainer.scheduler else None,
         "batch_size": _batch_size(train_loader),
+        **_order_of(train_loader),
         "accum_steps": trainer.accum_steps,
         "max_norm": name_of(trainer.max_norm) if callable(trainer.max_norm) else trainer.max_norm,
         "precision": trainer.precision.name,
         "compile": trainer.compile,
         "callbacks": [type(callback).__name__ for callback in trainer.callbacks],
+        **_settings_of(trainer.callbacks),
         "epochs": trainer.plan.epochs,
         "max_updates": trainer.plan.max_updates,
         "monitor": trainer.history.monitor,
@@ -327,18 +331,19 @@ def set_aside(run_dir: Path) -> Path | None:
     return aside
 
 
-COMPARED = ("optimizer.", "criterion", "loss_of", "step", "scheduler.", "max_norm", "seed", "data.")
+SINCE_BATCH_SIZE = ("batch_size", "shuffle", "callback.", "validation.")
+"""Those that checkpoints of earlier versions do not hold."""
+COMPARED = ("optimizer.", "criterion", "loss_of", "step", "scheduler.", "max_norm", "seed", "data.",
+            *SINCE_BATCH_SIZE)  # fmt: skip
 """Settings of which a resumed run says when they are others than those of its checkpoint."""
 
 
 def compared(description: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a run's description that must not change silently when it is resumed."""
-    data = description["data"]["train"] or {}
-    every = {
-        **description["settings"],
-        "seed": description["seed"],
-        **{f"data.{name}": value for name, value in data.items()},
-    }
+    every = {**description["settings"], "seed": description["seed"]}
+    for part, name in (("train", "data"), ("validation", "validation")):
+        identity = description["data"][part] or {}
+        every |= {f"{name}.{key}": value for key, value in identity.items()}
     kept = {name: value for name, value in every.items() if name.startswith(COMPARED)}
     return {name: _finite(value) for name, value in kept.items()}
 
@@ -415,6 +420,29 @@ def _batch_size(loader: Any) -> int | None:
         if isinstance(size := getattr(part, "batch_size", None), int):
             return size
     return None
+
+
+def _order_of(loader: Any) -> dict[str, Any]:
+    """Whether a loader shuffles, or the kind of its sampler; and the seed of a keyed order."""
+    for part in (loader, *(getattr(loader, name, None) for name in ("batch_sampler", "sampler"))):
+        if isinstance(shuffle := getattr(part, "shuffle", None), bool):
+            return {"shuffle": shuffle, "shuffle_seed": getattr(part, "seed", None)}
+    sampler = getattr(loader, "sampler", None)
+    usual = {RandomSampler: True, SequentialSampler: False, type(None): None}
+    return {"shuffle": usual.get(type(sampler), type(sampler).__name__)}
+
+
+def _settings_of(callbacks: Sequence[Any]) -> dict[str, Any]:
+    """What the engine's callbacks were made with; the attributes of others may be their state."""
+    found, seen = {}, Counter()
+    for callback in callbacks:
+        if isinstance(callback, Callback):
+            kind = type(callback).__name__
+            end = f".{seen[kind]}" if seen[kind] else ""
+            seen[kind] += 1
+            for name in callback.compared_settings:
+                found[f"callback.{kind}.{name}{end}"] = getattr(callback, name)
+    return found
 
 
 def _drop_lines_after(path: Path, update: int) -> None:

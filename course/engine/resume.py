@@ -24,7 +24,7 @@ from course.engine import checkpoint
 from course.engine.batches import why_not_repeatable
 from course.engine.distributed import everybodys, num_ranks, rank
 from course.engine.errors import CheckpointError
-from course.engine.record import compared, kind_of
+from course.engine.record import SINCE_BATCH_SIZE, compared, kind_of
 from course.engine.weighing import measured_there
 from course.state import rng_state, set_rng_state
 
@@ -39,6 +39,8 @@ def collect(trainer: Trainer) -> dict[str, Any]:
         "progress": trainer.progress.state_dict(),
         "history": trainer.history.state_dict(),
         "settings": compared(trainer.description),
+        "architecture": {"began": trainer.modules.began, "now": trainer.modules.described()},
+        "parameters": _names_of_parameters(trainer),
         "model": trainer.model.state_dict(),
         "criterion": state_of_loss(trainer),
         "optimizer": trainer.optimizer.state_dict(),
@@ -92,7 +94,7 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
         return None
     state = _whole_state(path)
     _check_setup(state["setup"], _setup(trainer), path)
-    changed = _check_changes(state.get("settings"), trainer, path)
+    changed = _check_changes(state, trainer, path)
     mine = state["processes"][rank()]
     checkpoint.check_weights(trainer.model, state["model"], path)
     loss = trainer.own_loss_of if trainer.criterion is None else trainer.criterion
@@ -208,26 +210,79 @@ def _check_setup(there: dict[str, Any], here: dict[str, Any], path: Path) -> Non
             )
 
 
-def _check_changes(there: dict[str, Any] | None, trainer: Trainer, path: Path) -> dict[str, Any]:
+def _check_changes(state: dict[str, Any], trainer: Trainer, path: Path) -> dict[str, Any]:
     """The settings that are others than the checkpoint's, if they are accepted.
 
     Raises:
-        CheckpointError: There are any, and `on_change` is `"refuse"`.
+        CheckpointError: There are any, and `on_change` is `"refuse"`; or the optimizer holds its
+            parameters in another order, which nobody can want.
     """
-    if there is None:  # written by an earlier version
+    _check_order(state.get("parameters"), _names_of_parameters(trainer), path)
+    changes = _changes_of_settings(state.get("settings"), trainer)
+    changes |= _changes_of_model(state.get("architecture"), trainer)
+    if changes and trainer.plan.on_change == "refuse":
+        said = ", ".join(f"{name} {there} -> {here}" for name, (there, here) in changes.items())
+        raise CheckpointError(
+            f"{path}: changed since it was written: {said}. To continue with the new settings, "
+            "use on_change='accept'; otherwise restore the old ones."
+        )
+    return {name: here for name, (_, here) in changes.items()}
+
+
+def _changes_of_settings(there: dict[str, Any] | None, trainer: Trainer) -> dict[str, Any]:
+    """(there, here) of each that differs; what an earlier version did not write is unknown."""
+    if there is None:
         return {}
     here = compared(trainer.description)
+    unknown = () if "batch_size" in there else SINCE_BATCH_SIZE
+    if unknown and there.get("data.hash") is None:
+        unknown += ("data.",)
     names = [n for n in dict.fromkeys([*there, *here]) if there.get(n) != here.get(n)]
     # Other groups of parameters, or another kind of optimizer, do not fit at all: said later.
     names = [n for n in names if not n.startswith("optimizer.") or (n in there and n in here)]
     names = [n for n in names if n != "seed" or here["seed"] is not None]
-    if names and trainer.plan.on_change == "refuse":
-        changes = ", ".join(f"{n} {there.get(n)} -> {here.get(n)}" for n in names)
-        raise CheckpointError(
-            f"{path}: changed since it was written: {changes}. To continue with the new settings, "
-            "use on_change='accept'; otherwise restore the old ones."
-        )
-    return {name: here.get(name) for name in names}
+    return {n: (there.get(n), here.get(n)) for n in names if not n.startswith(unknown)}
+
+
+def _changes_of_model(there: dict[str, Any] | None, trainer: Trainer) -> dict[str, Any]:
+    """(there, here) of each module with other settings, or another thing frozen.
+
+    A callback may change them: here is either what the run began with or, in the same process, what
+    it had become.
+    """
+    if there is None:
+        return {}
+    began, now, here = there["began"], there["now"], trainer.modules.began
+    names = [n for n in dict.fromkeys([*began, *here]) if n in began and n in here]
+    changes = {n: (began[n], here[n]) for n in names if here[n] not in (began[n], now.get(n))}
+    trainer.modules.began = began | {name: here for name, (_, here) in changes.items()}
+    return changes
+
+
+def _names_of_parameters(trainer: Trainer) -> list[list[str]]:
+    """The optimizer's parameters by name, for each of its groups."""
+    loss = trainer.own_loss_of if trainer.criterion is None else trainer.criterion
+    modules = {"": trainer.model, "loss.": loss}
+    names: dict[int, str] = {}
+    for prefix, module in modules.items():
+        for name, parameter in module.named_parameters() if isinstance(module, nn.Module) else ():
+            names.setdefault(id(parameter), prefix + name)
+    groups = trainer.optimizer.param_groups
+    return [[names.get(id(p), "of none") for p in group["params"]] for group in groups]
+
+
+def _check_order(there: list[list[str]] | None, here: list[list[str]], path: Path) -> None:
+    """What an optimizer remembers is put back by position."""
+    if there is None or [len(group) for group in there] != [len(group) for group in here]:
+        return  # an earlier version, or another number of them: said later
+    pairs = [pair for groups in zip(there, here, strict=True) for pair in zip(*groups, strict=True)]
+    for number, (then, now) in enumerate(pairs):
+        if then != now:
+            raise CheckpointError(
+                f"{path}: the optimizer's parameter {number} was {then} there but is {now} here, "
+                "so its state would go to other weights. Build it from the parameters in the same "
+                "order as for that run."
+            )
 
 
 def _load_accepted(trainer: Trainer, state: dict[str, Any], changed: dict[str, Any]) -> None:

@@ -35,6 +35,8 @@ class EarlyStopping(Callback):
     checkpoints, so a resumed run continues counting.
     """
 
+    compared_settings = ("patience", "min_delta", "monitor", "mode")
+
     def __init__(
         self,
         patience: int = 5,
@@ -65,8 +67,7 @@ class EarlyStopping(Callback):
         name = self.monitor or trainer.history.monitor
         if name not in names:
             raise EngineError(f"EarlyStopping: no {name!r} in the history; it has {listed(names)}.")
-        if self.monitor is not None and self.mode is None:
-            self.mode = direction(name)
+        self._mode(trainer)
 
     def update(self, value: float, *, epoch: int = 0, mode: str = "min") -> bool:
         """Count one epoch's number; True when it is time to stop."""
@@ -81,13 +82,17 @@ class EarlyStopping(Callback):
             return
         history, line = trainer.history, trainer.history[-1]
         name = self.monitor or history.monitor
-        mode = self.mode or history.mode
-        if self.update(line[name], epoch=line["epoch"], mode=mode):
+        if self.update(line[name], epoch=line["epoch"], mode=self._mode(trainer)):
             best = "never finite" if self.best is None else f"best {self.best:.4g}"
             trainer.stop(
                 f"{name} has not improved for {self.waited} epochs ({best}, "
                 f"epoch {self.best_epoch})"
             )
+
+    def _mode(self, trainer: Trainer) -> str:
+        if self.mode is not None or self.monitor is None:
+            return self.mode or trainer.history.mode
+        return direction(self.monitor)
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited}

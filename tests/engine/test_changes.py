@@ -9,10 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.optim import SGD
+from torch.optim import SGD, Adam
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from course.engine import (
+    EMA,
     Callback,
     CheckpointError,
     EarlyStopping,
@@ -140,6 +141,11 @@ CHANGES = {
     "criterion": ({"criterion": nn.CrossEntropyLoss(label_smoothing=0.1)}, "label_smoothing"),
     "data": ({"loader": DataLoader(TensorDataset(X + 1, Y), 8)}, r"data\.hash"),
     "seed": ({"seed": 3}, "seed None -> 3"),
+    "batch size": ({"loader": DataLoader(TensorDataset(X, Y), 10)}, "batch_size 8 -> 10"),
+    "order": (
+        {"loader": DataLoader(TensorDataset(X, Y), 8, shuffle=True)},
+        "shuffle False -> True",
+    ),
 }
 
 
@@ -151,6 +157,66 @@ def test_what_has_changed_is_said_before_anything_moves(tmp_path, name):
         fit(tmp_path / "run", epochs=2, **options)
     _, history = fit(tmp_path / "run", epochs=2, on_change="accept", **options)
     assert len(history) == 2
+
+
+def net(*, activation=nn.ReLU, dropout=0.1, frozen=False):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(6, 6), activation(), nn.Dropout(dropout), nn.Linear(6, 3))
+    model[0].weight.requires_grad_(not frozen)
+    return model
+
+
+BATCHES = list(zip(X.split(8), Y.split(8), strict=True))
+INSIDE = {
+    "activation": ({"model": net(activation=nn.Tanh)}, r"model\.1 ReLU\(\) -> Tanh\(\)"),
+    "dropout": ({"model": net(dropout=0.9)}, r"model\.2 Dropout\(p=0\.1.*Dropout\(p=0\.9"),
+    "frozen": ({"model": net(frozen=True)}, r"Linear\(.*\) with weight frozen"),
+    "average": ({"average": EMA(0.5)}, r"callback\.EMA\.decay 0\.9 -> 0\.5"),
+    "validation": ({"val": BATCHES[:2]}, r"validation\.num_examples 32 -> 16, validation\.hash"),
+    "batches": ({"batches": [(2 * x, y) for x, y in BATCHES]}, r"data\.hash"),
+}
+
+
+def fit_net(directory, *, model=None, average=None, val=BATCHES, batches=BATCHES, order=range(4),
+            epochs=2, **options):  # fmt: skip
+    model = model or net()
+    parameters = [list(model.parameters())[i] for i in order]
+    trainer = Trainer(
+        model, nn.CrossEntropyLoss(), Adam(parameters, lr=0.01), run_dir=directory, device="cpu",
+        callbacks=[average or EMA(0.9)],
+    )  # fmt: skip
+    return trainer.fit(batches, val, epochs=epochs, resume="auto", progress=False, **options)
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_what_has_changed_in_the_model_the_callbacks_or_the_batches_is_said(tmp_path, name):
+    options, says = INSIDE[name]
+    fit_net(tmp_path, epochs=1)
+    with pytest.raises(CheckpointError, match=f"changed since it was written: .*{says}"):
+        fit_net(tmp_path, **options)
+    assert len(fit_net(tmp_path, on_change="accept", **options)) == 2
+
+
+def test_parameters_in_another_order_are_refused_in_any_case(tmp_path):
+    fit_net(tmp_path, epochs=1)
+    with pytest.raises(CheckpointError, match=r"parameter 0 was 0\.weight there but is 0\.bias"):
+        fit_net(tmp_path, order=(1, 0, 2, 3), on_change="accept")
+    assert len(fit_net(tmp_path)) == 2
+
+
+def test_checkpoints_of_earlier_versions_are_still_resumed(tmp_path):
+    fit_net(tmp_path, epochs=1)
+    state = checkpoint.load(tmp_path / "last.pt")
+    for name in ("architecture", "parameters"):
+        del state[name]
+    for name in list(state["settings"]):
+        if name.startswith(("batch_size", "shuffle", "callback.", "validation.")):
+            del state["settings"][name]
+    state["settings"] |= {"data.num_examples": 4, "data.hash": None}
+    for name in ("validation", "weighting", "modules"):
+        del state["processes"][0][name]
+    checkpoint.save(state, tmp_path / "last.pt")
+    assert len(fit_net(tmp_path)) == 2
 
 
 def test_accepted_settings_are_those_of_the_new_call(tmp_path):

@@ -130,6 +130,14 @@ def test_an_epoch_in_which_a_run_ends_is_no_epoch_to_wait_for(tmp_path):
     assert history.column("updates") == [1, 2, 3, 4, 5, 6, 8, 12]
 
 
+def test_the_direction_of_its_own_number_is_known_in_a_resumed_run_too(tmp_path):
+    def make():
+        return EarlyStopping(patience=3, monitor="val_accuracy")
+
+    _, callback, history = in_parts(tmp_path / "run", make, [4])
+    assert callback.best == max(history.column("val_accuracy"))
+
+
 def test_weights_are_averaged_once_for_each_whole_epoch(tmp_path):
     _, whole, _ = in_parts(tmp_path / "whole", lambda: SWA(1), [])
     _, cut, _ = in_parts(tmp_path / "cut", lambda: SWA(1), [3, 4, 6])
