@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     from course.engine.trainer import Trainer
 
 
+WAYS_OUT = {
+    "micro-batches an epoch": " Where a callback changes the data during the run, build the loader "
+    "with the data as they were when the checkpoint was written, and use on_change='accept'."
+}
+
+
 def collect(trainer: Trainer) -> dict[str, Any]:
     """Collect everything that the next step depends on. Every process must call it."""
     return {
@@ -93,7 +99,7 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
     if path is None:
         return None
     state = _whole_state(path)
-    _check_setup(state["setup"], _setup(trainer), path)
+    _check_setup(state, trainer, path)
     changed = _check_changes(state, trainer, path)
     mine = state["processes"][rank()]
     checkpoint.check_weights(trainer.model, state["model"], path)
@@ -107,7 +113,11 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
     try:
         _load_accepted(trainer, state, changed)
     except (ValueError, KeyError) as error:
-        raise CheckpointError(f"{path}: the optimizer or schedule differs: {error}") from error
+        raise CheckpointError(
+            f"{path}: the optimizer or schedule differs: {error}. Build them as they were when it "
+            "was written: parameter groups that a callback adds during the run are added before "
+            "fit here."
+        ) from error
     trainer.model.load_state_dict(state["model"])
     if state.get("criterion") and hasattr(loss, "load_state_dict"):
         loss.load_state_dict(state["criterion"])
@@ -199,14 +209,20 @@ def _setup(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def _check_setup(there: dict[str, Any], here: dict[str, Any], path: Path) -> None:
+def _check_setup(state: dict[str, Any], trainer: Trainer, path: Path) -> None:
+    """Raise at the first that differs; a data set that counts its own length has it meanwhile."""
+    own = trainer.batches.own
+    mine = dict(enumerate(state["processes"])).get(rank(), {"batches": {}})
+    own.put_back(mine["batches"].get("counters", {}))
+    there, here = state["setup"], _setup(trainer)
+    own.put_back({})
     for name, value in here.items():
         unknown = name == "micro-batches an epoch" and None in (value, there.get(name))
         if there.get(name) != value and not unknown:
             raise CheckpointError(
                 f"{path}: {name} was {there.get(name)} there but is {value} here, so the run would "
                 "not be the same. Resume with the same settings, or start a new run from its "
-                "weights with course.engine.load_weights."
+                f"weights with course.engine.load_weights.{WAYS_OUT.get(name, '')}"
             )
 
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.optim import SGD, Adam
-from torch.utils.data import DataLoader, Sampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
 
 from course.engine import (
     EMA,
@@ -389,3 +389,80 @@ def test_a_stopped_run_stays_stopped_and_says_how_to_continue_it(tmp_path):
     model, progress = train(tmp_path / "run", [], on_change="accept")
     assert progress.update == 12 and progress.stopped is None
     assert torch.equal(model.weight, expected.weight)
+
+
+class Growing(Dataset):
+    """More rows in each epoch, as its callback says: by a number, or in a list."""
+
+    def __init__(self, num: int, *, listed: bool) -> None:
+        self.num = None if listed else num
+        self.rows = list(range(num)) if listed else None
+
+    def __len__(self) -> int:
+        return len(self.rows) if self.num is None else self.num
+
+    def __getitem__(self, index: int):
+        return X[index], Y[index]
+
+    def grow(self) -> None:
+        if self.num is None:
+            self.rows += [len(self.rows), len(self.rows) + 1]
+        else:
+            self.num += 2
+
+
+class Grow(Callback):
+    def on_epoch_end(self, trainer):
+        trainer.batches.loader.dataset.grow()
+
+
+def fit_growing(directory, epochs, *, num=8, listed=False, **options):
+    torch.manual_seed(1)
+    model, loader = nn.Linear(6, 3), DataLoader(Growing(num, listed=listed), 4, shuffle=True)
+    trainer = Trainer(
+        model, nn.CrossEntropyLoss(), SGD(model.parameters(), lr=0.1), run_dir=directory, seed=1,
+        callbacks=[Grow()],
+    )  # fmt: skip
+    trainer.fit(loader, epochs=epochs, resume="auto", progress=False, **options)
+    return model.weight
+
+
+def test_a_data_set_that_grows_is_resumed(tmp_path):
+    expected = fit_growing(None, 4)
+    fit_growing(tmp_path / "counted", 3)
+    assert torch.equal(fit_growing(tmp_path / "counted", 4), expected)
+    fit_growing(tmp_path / "listed", 3, listed=True)
+    with pytest.raises(CheckpointError, match=r"was 4 there but is 2 here.*on_change='accept'"):
+        fit_growing(tmp_path / "listed", 4, listed=True)
+    resumed = fit_growing(tmp_path / "listed", 4, num=14, listed=True, on_change="accept")
+    assert torch.equal(resumed, expected)
+
+
+class Adds(Callback):
+    """A second group of parameters from epoch 2 on."""
+
+    def on_epoch_start(self, trainer):
+        if trainer.progress.epoch == 2 and len(trainer.optimizer.param_groups) == 1:
+            trainer.optimizer.add_param_group({"params": [trainer.model[3].weight], "lr": 0.001})
+
+
+def fit_adding(directory, epochs, *, before=False):
+    model = net(dropout=0.0)
+    optimizer = Adam([model[0].weight], lr=0.01)
+    if before:
+        optimizer.add_param_group({"params": [model[3].weight], "lr": 0.001})
+    trainer = Trainer(
+        model.requires_grad_(True), nn.CrossEntropyLoss(), optimizer, run_dir=directory,
+        callbacks=[Adds()],
+    )  # fmt: skip
+    trainer.fit(BATCHES, epochs=epochs, resume="auto", progress=False)
+    return model[3].weight
+
+
+@pytest.mark.filterwarnings("ignore:.*trainable parameters are not in the optimizer")
+def test_parameter_groups_that_a_callback_adds_are_added_before_a_resume(tmp_path):
+    expected = fit_adding(None, 4)
+    fit_adding(tmp_path / "run", 3)
+    with pytest.raises(CheckpointError, match="that a callback adds during the run are"):
+        fit_adding(tmp_path / "run", 4)
+    assert torch.equal(fit_adding(tmp_path / "run", 4, before=True), expected)
