@@ -104,10 +104,26 @@ class SWA(WeightAverage):
         if not isinstance(start, int) or start < 1:
             raise EngineError(f"start = {start!r}: expected an epoch, counted from 1.")
         self.start = start
+        self.counted = 0
+        """The last epoch in the mean."""
 
     def _make(self, model: nn.Module) -> AveragedModel:
         return AveragedModel(model, use_buffers=True)
 
     def on_validation_start(self, trainer: Trainer) -> None:
-        if trainer.progress.epoch >= self.start and trainer.progress.epoch_is_whole:
+        epoch = trainer.progress.epoch
+        if epoch >= self.start and trainer.progress.epoch_is_whole and epoch > self.counted:
             self._update(trainer)
+            self.counted = epoch  # once, also where its validation is repeated in a resumed run
+
+    def reset(self) -> None:
+        """Forget an earlier run."""
+        super().reset()
+        self.counted = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "counted": self.counted}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.counted = state.get("counted", 0)

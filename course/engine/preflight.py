@@ -320,7 +320,12 @@ def located(error: Exception, progress: Progress, num_micro_batches: int) -> Exc
 
 
 def check_pair(
-    criterion: Criterion, all_targets: Tensor | None, outputs: Any, targets: Any
+    criterion: Criterion,
+    all_targets: Tensor | None,
+    outputs: Any,
+    targets: Any,
+    *,
+    val_targets: Tensor | None = None,
 ) -> None:
     """Check outputs and targets before the criterion gets them.
 
@@ -341,6 +346,8 @@ def check_pair(
         return
     if averages_targets(criterion):
         _check_classes(criterion, all_targets, outputs, targets)
+        if val_targets is not None:
+            _check_labels(criterion, val_targets, outputs, "validation labels")
     elif averages_elements(criterion):
         check_shapes(outputs, targets)
 
@@ -370,12 +377,18 @@ def _check_classes(
             f"{expected}. "
             + ("One-hot? Use targets.argmax(1)." if one_hot else "Try targets.squeeze(-1).")
         )
+    _check_labels(criterion, targets if all_targets is None else all_targets, outputs, "labels")
+
+
+def _check_labels(criterion: Criterion, labels: Tensor, outputs: Tensor, what: str) -> None:
+    """Check that each label is one of the classes that the model has outputs for."""
+    if labels.is_floating_point():
+        return
     num_classes = outputs.shape[1] if outputs.ndim > 1 else outputs.shape[0]
-    every = targets if all_targets is None else all_targets
-    kept = every[every != ignored_index(criterion)]
+    kept = labels[labels != ignored_index(criterion)]
     if len(kept) and not 0 <= kept.min() <= kept.max() < num_classes:
         raise EngineError(
-            f"labels run from {kept.min()} to {kept.max()}, but the model has {num_classes} "
+            f"{what} run from {kept.min()} to {kept.max()}, but the model has {num_classes} "
             f"outputs: expected 0 to {num_classes - 1}. Count classes from 0, or widen the last "
             "layer."
         )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -28,8 +29,8 @@ from course.engine.averaging import WeightAverage
 from course.engine.batches import EpochBatches, ValidationBatches
 from course.engine.callbacks import Callback, Callbacks, check_callbacks
 from course.engine.clipping import Ceiling
-from course.engine.distributed import rank, share_criterion, share_gradients, summed
-from course.engine.errors import EngineError, NonFiniteError
+from course.engine.distributed import num_ranks, rank, share_criterion, share_gradients, summed
+from course.engine.errors import CheckpointError, EngineError, NonFiniteError
 from course.engine.evaluation import evaluate
 from course.engine.history import History
 from course.engine.loss_of import LossOf, OwnLoss, PairLoss, as_loss_of
@@ -275,7 +276,10 @@ class Trainer:
         train_mode_(self.model)
         if not progress.update and self.own_step is None:
             self.loss_of.check = partial(
-                preflight.check_pair, self.criterion, self.batches.all_targets
+                preflight.check_pair,
+                self.criterion,
+                self.batches.all_targets,
+                val_targets=self.validation.all_targets if self.validation else None,
             )
         if not progress.micro_batch and hasattr(self.loss_of, "start_pass"):
             self.loss_of.start_pass()
@@ -351,7 +355,7 @@ class Trainer:
             **progress.named_means(),
         }
         if val_loader is not None:
-            with undisturbed(self.device):
+            with self._epoch_kept(), undisturbed(self.device):
                 validation = evaluate(
                     self.judged_model,
                     val_loader,
@@ -370,6 +374,21 @@ class Trainer:
         self.history.add(line)
         progress.recorded = progress.update
         self.record.log("epoch", line)
+
+    @contextmanager
+    def _epoch_kept(self) -> Iterator[None]:
+        """Where validation fails, the epoch's work is saved; a resumed run validates it again."""
+        before = self.validation.state_dict()
+        try:
+            yield
+        except Exception as error:
+            error.add_note(f"validation after epoch {self.progress.epoch}")
+            if self.run_dir is not None and num_ranks() == 1:  # others may still be validating
+                self.validation.load_state_dict(before)
+                with suppress(EngineError, CheckpointError):
+                    self._save_last()
+                    error.add_note(f"{self.run_dir}: holds this epoch's work; resume from there.")
+            raise
 
     def _keep_best(self) -> None:
         """Save the weights where this epoch is the best so far."""
