@@ -11,6 +11,8 @@ Source: Izmailov et al. 2018 (arXiv:1803.05407); ledger C11, B39.
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -101,7 +103,7 @@ class SWA(WeightAverage):
 
     def __init__(self, start: int) -> None:
         super().__init__()
-        if not isinstance(start, int) or start < 1:
+        if not isinstance(start, int) or isinstance(start, bool) or start < 1:
             raise EngineError(f"start = {start!r}: expected an epoch, counted from 1.")
         self.start = start
         self.counted = 0
@@ -109,6 +111,16 @@ class SWA(WeightAverage):
 
     def _make(self, model: nn.Module) -> AveragedModel:
         return AveragedModel(model, use_buffers=True)
+
+    def check(self, trainer: Trainer, names: Sequence[str]) -> None:
+        """Say where the run ends before the first epoch that counts."""
+        epochs = trainer.plan.epochs
+        if epochs is not None and epochs < self.start:
+            warnings.warn(
+                f"SWA(start={self.start}) in a run of {epochs} epochs averages nothing. Start "
+                "earlier, e.g. after three quarters of the epochs.",
+                stacklevel=5,
+            )
 
     def on_validation_start(self, trainer: Trainer) -> None:
         epoch = trainer.progress.epoch

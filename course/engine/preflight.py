@@ -8,6 +8,7 @@ C21, F07-F13, B09, B10, B15-B17, B36.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from numbers import Integral
@@ -295,6 +296,18 @@ def check_trained(progress: Progress) -> Sums:
     return sums
 
 
+def warn_of_no_number(history: History) -> None:
+    """Warn where the monitored number begins to be nan or inf: such an epoch is never the best."""
+    finite = [math.isfinite(value) for value in history.column(history.monitor)[-2:]]
+    if not finite[-1] and all(finite[:-1]):
+        warnings.warn(
+            f"epoch {history[-1]['epoch']}: {history.monitor} is "
+            f"{history[-1][history.monitor]}, so it cannot be the best epoch, and no best.pt is "
+            "written. Look for nan or inf in the data, or for a metric that divides by 0.",
+            stacklevel=4,
+        )
+
+
 def warn_of_batch_norm(model: nn.Module, accum_steps: int) -> None:
     """Warn once of the documented exception: BatchNorm normalises micro-batches, not the window."""
     norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
@@ -313,7 +326,7 @@ def located(error: Exception, progress: Progress, num_micro_batches: int) -> Exc
     last = first + num_micro_batches - 1
     batches = f"batch {first}" if first == last else f"batches {first} to {last}"
     where = f"epoch {progress.epoch}, {batches} (from 0)"
-    if isinstance(error, (NonFiniteError, EngineError)):
+    if type(error) in (NonFiniteError, EngineError):  # a class of the user's takes what it takes
         return type(error)(f"{where}: {error}")
     error.add_note(f"{where}: the weights are as they were before this update.")
     return error

@@ -15,6 +15,7 @@ C12, F69, F108-F110, K12, K13.
 from __future__ import annotations
 
 import warnings
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -159,6 +160,11 @@ def _checkpoint_of(trainer: Trainer, resume: Path | str | None) -> Path | None:
     """Where to resume from; None for a fresh run."""
     if resume is None or (resume == "auto" and trainer.run_dir is None):
         return None
+    if not isinstance(resume, (str, PathLike)):
+        raise CheckpointError(
+            f"resume = {resume!r}: expected 'auto', a checkpoint or a run directory. To continue "
+            "from run_dir if it holds a checkpoint, use resume='auto'."
+        )
     where = trainer.run_dir if resume == "auto" else Path(resume)
     path = checkpoint.find(where)
     if path is None:

@@ -372,6 +372,7 @@ class Trainer:
             "seconds": round(time.perf_counter() - started, 3),
         }
         self.history.add(line)
+        preflight.warn_of_no_number(self.history)
         progress.recorded = progress.update
         self.record.log("epoch", line)
 

@@ -292,3 +292,13 @@ def test_every_log_line_has_a_gradient_norm(tmp_path):
     lines = [line for line in map(json.loads, text.splitlines()) if line["kind"] == "update"]
     assert len(lines) == 10
     assert all(line["grad_norm"] > 0 for line in lines)
+
+
+@pytest.mark.parametrize("content", [{"settings": {}}, [], 5, {"settings": {"monitor": "loss"}}])
+def test_a_record_of_something_else_is_named_and_the_others_are_listed(tmp_path, content):
+    train(tmp_path / "mine")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "run.json").write_text(json.dumps(content))
+    result = CliRunner().invoke(app, ["list", str(tmp_path)])
+    assert result.exit_code == 2 and "mine" in result.output
+    assert "other" in result.stderr and "was not written by this engine" in result.stderr
