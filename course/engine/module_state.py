@@ -76,7 +76,7 @@ class ModuleState:
                 for name, value in vars(module).items():
                     if type(value) in PLAIN and name not in TORCHS:
                         yield f"{path}.{name}", module, name, value
-                for name in module._non_persistent_buffers_set:
+                for name in getattr(module, "_non_persistent_buffers_set", ()):
                     yield f"{path}.{name}", module, name, getattr(module, name)
             for path, parameter in top.named_parameters(prefix=root):
                 frozen = "requires_grad"

@@ -272,7 +272,7 @@ def describe(trainer: Trainer, val_loader: Any, config: Mapping[str, Any] | None
         "scheduler": kind_of(trainer.scheduler),
         "schedule_per": trainer.schedule_per if trainer.scheduler else None,
         "batch_size": _batch_size(train_loader),
-        **_order_of(train_loader),
+        "shuffle": _order_of(train_loader),
         "accum_steps": trainer.accum_steps,
         "max_norm": name_of(trainer.max_norm) if callable(trainer.max_norm) else trainer.max_norm,
         "precision": trainer.precision.name,
@@ -422,14 +422,14 @@ def _batch_size(loader: Any) -> int | None:
     return None
 
 
-def _order_of(loader: Any) -> dict[str, Any]:
-    """Whether a loader shuffles, or the kind of its sampler; and the seed of a keyed order."""
-    for part in (loader, *(getattr(loader, name, None) for name in ("batch_sampler", "sampler"))):
+def _order_of(loader: Any) -> bool | str | None:
+    """Whether a loader shuffles, or the kind of its sampler."""
+    for part in (loader, getattr(loader, "batch_sampler", None), getattr(loader, "sampler", None)):
         if isinstance(shuffle := getattr(part, "shuffle", None), bool):
-            return {"shuffle": shuffle, "shuffle_seed": getattr(part, "seed", None)}
+            return shuffle
     sampler = getattr(loader, "sampler", None)
     usual = {RandomSampler: True, SequentialSampler: False, type(None): None}
-    return {"shuffle": usual.get(type(sampler), type(sampler).__name__)}
+    return usual.get(type(sampler), type(sampler).__name__)
 
 
 def _settings_of(callbacks: Sequence[Any]) -> dict[str, Any]:
