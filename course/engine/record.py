@@ -157,9 +157,9 @@ class RunRecord(AbstractContextManager):
         self.write(
             finished=_now(),
             status="finished" if error is None else "failed",
-            reason=trainer.progress.stopped
-            if error is None
-            else f"{type(error).__name__}: {error}",
+            reason=f"{type(error).__name__}: {error}"
+            if error is not None
+            else trainer.progress.stopped,
             weighting=weighting_of(trainer.loss_of),
             updates=trainer.progress.update,
             last=history[-1] if len(history) else None,
@@ -213,7 +213,7 @@ def _bring_along(there: Path, run_dir: Path, history: History) -> None:
 
 
 def _warn_of_another_process(run_dir: Path) -> None:
-    """Two runs that write into one directory are both lost; a killed one has no process."""
+    """Two runs in one directory mix their files; a run that was killed has no process any more."""
     try:
         content = read_json(run_dir / RECORD)
         host, pid = content["process"]["host"], content["process"]["pid"]
