@@ -20,10 +20,11 @@ Source: Lecture 3, "The learning-rate finder"; Smith 2017 (arXiv:1506.01186); le
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import pairwise
+from numbers import Integral, Real
 from statistics import median
 from typing import Any
 
@@ -56,6 +57,8 @@ MOST_UPDATES = 300
 """Updates that the default may cost: a plain range test's hundred, and twice as many for trials."""
 ALIKE = 0.3
 """Losses at most this much above the lowest, as a share of it, count as equally low."""
+FEWEST = 5
+"""Losses below which no curve is read."""
 ONE_CYCLE_PEAK = 1.9
 """Peak of a one-cycle schedule over its mean (cosine, from peak / 25 up at 30 % and down to 0)."""
 
@@ -137,7 +140,12 @@ class LRCurve:
 
     def _no_ground(self) -> str:
         """Why nothing can be suggested; empty if the curve descends."""
-        if len(self.losses) < 5:
+        if len(self.losses) < FEWEST and self.stopped == "end":
+            return (
+                f"only {len(self.losses)} rates were swept, and a curve needs at least {FEWEST} to "
+                "be read. Try steps=100."
+            )
+        if len(self.losses) < FEWEST:
             return (
                 f"only {len(self.losses)} finite losses: the run diverged at lr = "
                 f"{self.lrs[-1]:.1e}. Start lower, and check data and loss first."
@@ -230,30 +238,31 @@ def lr_find(
         model: Trained in train mode during the sweep.
         criterion: Mean- or sum-reduced loss of outputs and targets.
         optimizer: Any optimizer whose step needs no closure. Its groups keep the ratios of their
-        rates; under a schedule, the ratios of the rates that it started from.
+            rates; under a schedule, the ratios of the rates that it started from.
         loader: Pairs of inputs [B, ...] and targets, or whatever `loss_of` takes; restarted
-        whenever it ends.
+            whenever it ends.
         loss_of: In place of `criterion`: a function of (model, batch) that returns a `Loss`.
         start: First rate.
         end: Last rate; the sweep usually diverges earlier.
         steps: Updates between the two.
         val_loader: Judge rates by the loss on this loader. Under `trials`, each trial is judged at
-        its end, while the sweep reads the training loss. Under the other rules, each rate of the
-        sweep is judged, which is smoother but `steps` times as expensive.
+            its end, while the sweep reads the training loss. Under the other rules, each rate of
+            the sweep is judged, which is smoother but `steps` times as expensive.
         accum_steps: Micro-batches per update.
         precision: `fp32`, `bf16` or `fp16`.
         sweeps: How often the range is swept, each time from the same weights but on other batches;
-        taking the median makes one lucky batch harmless. By default once under `trials`, three
-        times under the other rules.
+            taking the median makes one lucky batch harmless. By default once under `trials`, three
+            times under the other rules.
         hold: Updates at each rate; by default one under `trials`, two under the other rules.
             `sweeps=1, hold=1` is the plain range test.
         smoothing: Weight of the past in the running mean, 0 <= smoothing < 1.
-        diverge_at: Stop when the smoothed loss is this many times its lowest, counted above zero.
+        diverge_at: Stop when the smoothed loss is this many times its lowest. A loss that may be
+            negative is counted from its lowest, in units of its largest size until then.
         rule: Which rule `suggestion` uses. `trials` trains with a few rates around the lecture's,
-        from the same weights on the same batches; the others only read the curve.
+            from the same weights on the same batches; the others only read the curve.
         trial_steps: Updates of each trial; by default an equal part of what is left of 300.
         progress: Whether to print the maximum cost of the search first; `"auto"`: if a terminal or
-        a notebook shows it.
+            a notebook shows it.
         device: Where to compute; the model's by default.
 
     Returns:
@@ -267,9 +276,9 @@ def lr_find(
     """
     sweeps = (1 if rule == "trials" else 3) if sweeps is None else sweeps
     hold = (1 if rule == "trials" else 2) if hold is None else hold
+    _check(start, end, steps, sweeps, hold, smoothing, diverge_at, rule, trial_steps, optimizer)
     if trial_steps is None:
         trial_steps = max(MOST_UPDATES - sweeps * hold * (steps + 1), 100) // len(TRIALS)
-    _check(start, end, steps, sweeps, hold, smoothing, diverge_at, rule, trial_steps, optimizer)
     check_accum_steps(accum_steps)
     _check_parts(model, loader, val_loader)
     own = criterion if loss_of is None else loss_of
@@ -525,9 +534,18 @@ def running_mean(values: Sequence[float], smoothing: float) -> list[float]:
 def _exploded(
     losses: Sequence[float], start_loss: float, smoothing: float, diverge_at: float
 ) -> bool:
-    """Far above the lowest loss, and above the first: a loss near 0 may jump."""
+    """Far above the lowest loss, and above the first: a loss near 0 may jump.
+
+    A negative loss has no zero to be counted from: four times -1 is lower, not higher. Then the
+    rise is measured in sizes of the losses before the lowest, of the first few at least.
+    """
     means = running_mean(losses, smoothing)
-    return means[-1] > max(diverge_at * min(means), start_loss)
+    lowest = min(means)
+    if min(start_loss, *losses) >= 0:
+        return means[-1] > max(diverge_at * lowest, start_loss)
+    before = losses[: max(means.index(lowest) + 1, FEWEST)]
+    size = max(abs(loss) for loss in (start_loss, *before))
+    return means[-1] > lowest + (diverge_at - 1) * size
 
 
 def _noise(losses: Sequence[float]) -> float:
@@ -628,8 +646,21 @@ _RULE = {
 
 def _check(
     start: float, end: float, steps: int, sweeps: int, hold: int, smoothing: float,
-    diverge_at: float, rule: str, trial_steps: int, optimizer: Optimizer,
+    diverge_at: float, rule: str, trial_steps: int | None, optimizer: Optimizer,
 ) -> None:  # fmt: skip
+    trial_steps = 1 if trial_steps is None else trial_steps
+    numbers = {"start": start, "end": end, "smoothing": smoothing, "diverge_at": diverge_at}
+    counts = {"steps": steps, "sweeps": sweeps, "hold": hold, "trial_steps": trial_steps}
+    for name, value in (numbers | counts).items():
+        kind = Real if name in numbers else Integral
+        if not isinstance(value, kind) or isinstance(value, bool):
+            expected = "a number" if name in numbers else "a whole number"
+            raise LRFinderError(f"{name} = {value!r}: expected {expected}.")
+    if isinstance(optimizer, (list, tuple, Mapping)):
+        raise LRFinderError(
+            f"optimizer is a {type(optimizer).__name__} of {len(optimizer)}: one sweep finds the "
+            "rate of one optimizer. Give one of them, and with loss_of=... the loss that it lowers."
+        )
     if not 0 < start < end or not math.isfinite(end):
         raise LRFinderError(
             f"start = {start:g}, end = {end:g}: expected 0 < start < end, e.g. 1e-7 and 10."

@@ -380,6 +380,42 @@ def test_groups_whose_rates_are_all_0_are_swept_alike_and_it_says_so():
 # What cannot work
 
 
+def negative_cosine(outputs, targets):
+    return -F.cosine_similarity(outputs, targets).mean()
+
+
+def likelihood(outputs, targets):
+    mean, log_var = outputs[:, :1], outputs[:, 1:2]
+    return (log_var / 2 + (targets[:, :1] - mean).square() / log_var.exp() / 2).mean()
+
+
+@pytest.mark.parametrize("criterion,width", [(negative_cosine, 8), (likelihood, 2)])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_loss_below_zero_is_swept_as_one_above_it(criterion, width, seed):
+    """Shifted up by 20, the same loss has the same gradients and the same best rate."""
+    torch.manual_seed(seed)
+    x = torch.randn(103, 8)
+    model = nn.Linear(8, width)
+    model.weight.data *= 0.01 if criterion is likelihood else 1.0
+    model.bias.data[1] -= 4.0 if criterion is likelihood else 0.0
+    data = TensorDataset(x, 0.05 * x if criterion is likelihood else x)
+    loader = DataLoader(data, 10, shuffle=True, generator=torch.Generator().manual_seed(seed))
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+    plain, shifted = (
+        lr_find(model, loss, optimizer, loader, rule="decade", sweeps=1, hold=1, steps=60)
+        for loss in (criterion, lambda outputs, targets: 20 + criterion(outputs, targets))
+    )
+    assert abs(len(plain.lrs) - len(shifted.lrs)) <= 6 and len(plain.lrs) > 40
+    assert plain.suggest("decade").lr is not None
+
+
+def test_too_short_a_sweep_is_not_called_a_divergence():
+    model = model_of()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    curve = lr_find(model, nn.CrossEntropyLoss(), optimizer, loader_of(), steps=2, end=1e-3)
+    assert "only 2 rates were swept" in curve.suggestion.reason
+
+
 def test_a_loader_of_one_batch_is_recycled_and_says_so():
     model = model_of()
     one = [next(iter(loader_of()))]
@@ -399,6 +435,10 @@ def test_a_loader_of_one_batch_is_recycled_and_says_so():
         ({"sweeps": 0}, "at least 1"),
         ({"accum_steps": 0}, "accum_steps = 0"),
         ({"precision": "fp8"}, "precision = 'fp8'"),
+        ({"steps": 3.5}, "steps = 3.5: expected a whole number"),
+        ({"trial_steps": True}, "trial_steps = True: expected a whole number"),
+        ({"start": "1e-5"}, "start = '1e-5': expected a number"),
+        ({"optimizer": {"a": 1, "b": 2}}, "one sweep finds the rate of one optimizer"),
     ],
 )
 def test_arguments_out_of_range_are_refused(options, message):
@@ -407,7 +447,7 @@ def test_arguments_out_of_range_are_refused(options, message):
     loader = loader_of()
     before = everything(model, optimizer, loader)
     with pytest.raises(ValueError, match=message):
-        lr_find(model, nn.CrossEntropyLoss(), optimizer, loader, **options)
+        lr_find(model, nn.CrossEntropyLoss(), loader=loader, **{"optimizer": optimizer, **options})
     assert everything(model, optimizer, loader) == before
 
 

@@ -2,8 +2,9 @@
 
     case = failing("03a.accumulate")
     case                          # in words: part, inputs, what was expected, what came back
-    case.inputs # the function's arguments, made again each time accumulate(**case.inputs) # to see
-    the whole traceback and every print case.run(accumulate) # is it right now?
+    case.inputs                   # the function's arguments, made again each time
+    accumulate(**case.inputs)     # to see the whole traceback and every print
+    case.run(accumulate)          # is it right now?
 
 The search draws cases as the check does, with the smallest sizes and values of one decimal first,
 and takes the one with the fewest numbers among those that fail. It runs on request, for at most

@@ -324,7 +324,7 @@ def digits_stages(
     Args:
         num_codes, num_known, noise, seed: As for `digits_pipeline`.
         num_train: Images that the classifier learns from, cleanly cropped; the codes are made of
-        the others.
+            the others.
 
     Raises:
         ValueError: A count or the noise is out of range.

@@ -129,7 +129,7 @@ def read_curves(source: History | Path | str | Sequence[Mapping[str, Any]]) -> C
 
     Args:
         source: What `fit` returns, a run directory, or one dictionary per epoch with `train_loss`
-        and, if available, `val_loss`, a metric, `lr`, `grad_norm`.
+            and, if available, `val_loss`, a metric, `lr`, `grad_norm`.
 
     Raises:
         EngineError: The directory is not a run.

@@ -139,7 +139,7 @@ def killed_while_saving(how: str, path: Path) -> dict[str, Any]:
 
     Args:
         how: `direct`, writes into the file itself; `renamed` writes into another file and then
-        renames it.
+            renames it.
         path: Path of the checkpoint; its folder must exist.
 
     Returns:

@@ -95,8 +95,8 @@ def joined(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     Args:
         reports: For each rank `count`, its number of examples; `loss`, their mean; `correct`, how
-        many are right; `grads`, the gradient of the mean by name, or None if none arrived. A rank
-        without examples has nan for its means; at least one rank has examples.
+            many are right; `grads`, the gradient of the mean by name, or None if none arrived. A
+            rank without examples has nan for its means; at least one rank has examples.
 
     Returns:
         `loss`, `accuracy` and `grads` of the mean over all examples; a gradient is None if it is

@@ -36,7 +36,7 @@ def reach(module: nn.Module) -> dict[str, Reach]:
 
     Args:
         module: Any module; tensors inside lists, tuples and dictionaries count as their
-        attribute's.
+            attribute's.
     """
     copied = copy.deepcopy(module)
     moved_too = copied.double()

@@ -51,7 +51,7 @@ class Training:
         lr: The learning rate at the start of the cosine.
         activation: The activation between the two layers.
         halves: Whether the last layer processes each batch as two halves: mathematically the same,
-        but the gradients are summed in a different order.
+            but the gradients are summed in a different order.
     """
 
     def __init__(

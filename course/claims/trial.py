@@ -162,7 +162,7 @@ def weigh_settings(
         deciding: Key of the number in `evidence` that decides.
         evidence: Everything measured.
         held: Settings (of `course.claims.settings`, or in words), and whether the claim holds in
-        each.
+            each.
         criterion: The result that a setting must show.
         note: What else a reader must know.
     """

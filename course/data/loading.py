@@ -21,7 +21,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate, get_worker_info
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    TensorDataset,
+    default_collate,
+    get_worker_info,
+)
 
 from course.data.sampling import (
     PlacedBatch,
@@ -72,8 +79,10 @@ def make_loader(
         A loader that says how a worker died, if one does (`WorkerDiedError`).
 
     Raises:
-        ValueError: There would be no batch, or an empty one for some process.
+        ValueError: There would be no batch, or an empty one for some process; the data set has no
+            length, or is a tuple of tensors.
     """
+    _check_dataset(dataset)
     shared = {"seed": seed, "drop_last": drop_last, "rank": rank, "num_ranks": num_ranks}
     shared["keyed"] = augment is not None
     if weights is None:
@@ -89,6 +98,20 @@ def make_loader(
     # A generator of its own: starting the workers then draws nothing from the global one (F86).
     options.setdefault("generator", torch.Generator().manual_seed(seed))
     return GuardedLoader(dataset, batch_sampler=batches, num_workers=num_workers, **options)
+
+
+def _check_dataset(dataset: Any) -> None:
+    """Check that examples can be fetched by their number."""
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        raise ValueError(
+            f"dataset is a {type(dataset).__name__} without a length, so its examples cannot be "
+            "drawn by number. Use torch.utils.data.DataLoader(dataset, batch_size=...)."
+        )
+    if isinstance(dataset, tuple) and all(isinstance(part, Tensor) for part in dataset):
+        raise ValueError(
+            f"dataset is a tuple of {len(dataset)} tensors, which would be the examples. Make a "
+            "data set of its rows: TensorDataset(inputs, targets)."
+        )
 
 
 def weights_of(weights: Tensor, num_examples: int, *, shuffle: bool) -> Tensor:
@@ -123,7 +146,13 @@ class Augmented(Dataset):
     def __getitem__(self, key: int | tuple[int, int]) -> tuple[Any, Any]:
         epoch, index = key if isinstance(key, tuple) else (0, key)
         with keyed_randomness(self.seed, epoch, index):
-            inputs, targets = self.dataset[index]  # inside: it may draw by itself
+            example = self.dataset[index]  # inside: it may draw by itself
+            if not isinstance(example, (tuple, list)) or len(example) != 2:
+                raise ValueError(
+                    f"an example is a {type(example).__name__}, but augment= takes the inputs of "
+                    "pairs (inputs, targets). Augment inside the data set's __getitem__ instead."
+                )
+            inputs, targets = example
             return self.augment(inputs), targets
 
     def __len__(self) -> int:

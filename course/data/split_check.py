@@ -206,7 +206,13 @@ def check_split(
 
 def _check_sizes(train: tuple, val: tuple, **others: tuple | None) -> None:
     """Every example has an input, a target and, where there are any, a group and a time."""
-    for name, (x, y) in (("train", train), ("val", val)):
+    for name, side in (("train", train), ("val", val)):
+        if not isinstance(side, (tuple, list)) or len(side) != 2:
+            raise ValueError(
+                f"{name} is a {type(side).__name__}: expected a pair of inputs [N, ...] and "
+                "targets [N]. Of a TensorDataset these are dataset.tensors."
+            )
+        x, y = side
         if any(
             isinstance(part, (dict, set, str)) or not hasattr(part, "__len__") for part in (x, y)
         ):

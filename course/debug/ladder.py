@@ -25,7 +25,7 @@ from typing import Any
 from course.debug.climbed import LadderReport, Rung
 from course.debug.diagnose import diagnose
 from course.debug.probes.session import NotChecked, Session
-from course.debug.probes.setup import as_setup
+from course.debug.probes.setup import Setup, as_setup
 from course.debug.rungs import RUNGS, Climb, Fall, Outcome
 from course.debug.rungs.small import MOST_STEPS
 
@@ -63,12 +63,13 @@ def climb(
         included, is as before.
 
     Raises:
-        ValueError: The set-up lacks a needed part, or an argument is out of range.
+        ValueError: The set-up lacks a needed part, a loader can be read only once, or an argument
+            is out of range.
 
     Source: Lecture 1, "The debug ladder"; ledger T21.
     """
     _check_arguments(epochs, subset, top, steps)
-    session = Session(as_setup(setup))
+    session = Session(_readable(as_setup(setup)))
     ascent = Climb(session, epochs=epochs, subset=subset, seed=seed, steps=steps)
     rungs: list[Rung] = []
     try:
@@ -104,6 +105,16 @@ def _climb_one(number: int, title: str, rung: Callable[[Climb], Outcome], ascent
         number, title, passed, outcome.message, outcome.evidence, outcome.warnings, fix, cause,
         outcome.picture, time.perf_counter() - started,
     )  # fmt: skip
+
+
+def _readable(setup: Setup) -> Setup:
+    for name in ("train_loader", "val_loader"):
+        if hasattr(getattr(setup, name), "__next__"):  # before a batch is drawn
+            raise ValueError(
+                f"{name} is a {type(getattr(setup, name)).__name__}, which can be read only once, "
+                "and each rung reads it from the start. Pass in a DataLoader or a list."
+            )
+    return setup
 
 
 def _check_arguments(epochs: int, subset: float, top: int, steps: int) -> None:

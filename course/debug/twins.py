@@ -2,7 +2,7 @@
 
     make = program("third", kind="adam", dropout=0.5)
     step, model, optimizer = make()       # every call starts from the same weights
-    step((inputs, targets)) # one update; returns the loss
+    step((inputs, targets))               # one update; returns the loss
 
 A probe that should tell a bug from its healthy twin must be tested on both, in many forms: a
 healthy program may clear at the start, at the end, to zeros or to None, and may keep momentum,

@@ -1,7 +1,8 @@
 """Watch a loop while it runs: the doctor's checks on the user's own training, at a small cost.
 
     with watch(model, optimizer) as seen:
-        train(...) # the user's loop, unchanged print(seen.report)
+        train(...)              # the user's loop, unchanged
+    print(seen.report)
 
 Only some steps are looked at (`every`); between them, only one hook that counts the optimizer's
 steps is installed.
@@ -69,6 +70,11 @@ class watch:
             raise ValueError(
                 f"every = {every}: below {LEAST_EVERY}, watching takes too much time. Try "
                 "every=2000."
+            )
+        if optimizer is None:
+            raise ValueError(
+                "optimizer is None, expected a torch.optim.Optimizer: its steps are what is "
+                "counted and watched."
             )
         self.model, self.every, self.first = model, every, first
         self.setup = Setup(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -76,9 +77,9 @@ class EMA(WeightAverage):
 
     def __init__(self, decay: float = 0.999) -> None:
         super().__init__()
-        if not 0 <= decay < 1:
+        if not isinstance(decay, Real) or not 0 <= decay < 1:
             raise EngineError(
-                f"decay = {decay}: expected a number from 0 to below 1, such as 0.999."
+                f"decay = {decay!r}: expected a number from 0 to below 1, such as 0.999."
             )
         self.decay = decay
 
@@ -93,7 +94,9 @@ class EMA(WeightAverage):
 class SWA(WeightAverage):
     """The mean of the weights at the ends of whole epochs, from epoch `start` on.
 
-    Running statistics of BatchNorm are averaged with the weights, so no further pass is needed.
+    Running statistics of BatchNorm are averaged with the weights. That needs no further pass, but
+    it is not what the averaged weights themselves would measure: `torch.optim.swa_utils.update_bn`
+    measures that in one pass over the training data, and either may validate better.
 
     Args:
         start: The first epoch that counts, from 1.

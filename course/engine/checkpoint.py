@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from course.engine.errors import CheckpointError
 
@@ -185,11 +186,12 @@ def fit_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> 
 def check_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
     """Raise at the first of `weights` that does not fit `model`."""
     own = model.state_dict()
+    lazy = {name for name in weights if is_lazy(own.get(name))}  # they take any shape
     differing = [
         f"{name} is {_shape(weights.get(name))} in the file and {_shape(own.get(name))} in the "
         "model"
         for name in dict.fromkeys([*own, *weights])
-        if _shape(weights.get(name)) != _shape(own.get(name))
+        if name not in lazy and _shape(weights.get(name)) != _shape(own.get(name))
     ]
     if differing:
         raise CheckpointError(

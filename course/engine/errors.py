@@ -2,7 +2,8 @@
 
 
 class EngineError(ValueError):
-    """What was passed in cannot be trained; nothing has been changed."""
+    """What was passed in cannot be trained. Nothing has been changed, or the message says where in
+    the run it happened."""
 
 
 class DeviceError(ValueError):
@@ -10,7 +11,8 @@ class DeviceError(ValueError):
 
 
 class NonFiniteError(FloatingPointError):
-    """A loss or a gradient is inf or nan. The step was not taken: the weights are untouched."""
+    """A loss or a gradient is inf or nan. The step was not taken: the weights that it would have
+    moved are untouched."""
 
 
 class CheckpointError(RuntimeError):

@@ -56,18 +56,20 @@ def evaluate(
         criterion: Loss of model outputs and targets, mean- or sum-reduced.
         loss_of: In place of `criterion`: a function of (model, batch) that returns a `Loss`. If it
             differentiates itself (a gradient penalty), it gets a graph, and a warning says so.
-        device: Where to compute; the model's own by default.
+        device: Where to compute; the model's own by default. It is computed in the weights' own
+            precision: validation of a run in bf16 or fp16 is in fp32.
         metrics: More numbers, by name: an object with `update(outputs, targets)` and `compute()`
             (torchmetrics), or a function of outputs and targets that returns a value per example
-            [B] or their mean.
+            [B] or their mean. Only these two: values per token or per class are refused.
 
     Returns:
         `loss` (mean over what the criterion averages over), `accuracy` if targets are classes,
         `num_examples`, then `metrics`.
 
     Raises:
-        EngineError: The loader yields no batch, a metric's name is already taken, or outputs and
-            targets would be broadcast against each other.
+        EngineError: The loader yields no batch, a metric's name is already taken, a metric returns
+            something else, or one of torch's losses would broadcast outputs and targets against
+            each other. A formula of your own that broadcasts is not seen here; `diagnose` finds it.
 
     Source: the training-loop chapter, "Evaluation".
     """
@@ -154,7 +156,9 @@ class Tally:
                     f"a metric is called {name!r}, which would overwrite the {name} that is always "
                     f"measured. Call it {'my_' + name!r}."
                 )
-            if isinstance(metric, type) or not (callable(metric) or hasattr(metric, "update")):
+            both = hasattr(metric, "update") and hasattr(metric, "compute")
+            usable = both if hasattr(metric, "update") else callable(metric)
+            if isinstance(metric, type) or not usable:
                 raise EngineError(
                     f"metric {name!r} is {metric!r:.60}: expected a function of (outputs, targets) "
                     "or an object with update() and compute(), as in torchmetrics."
@@ -181,8 +185,7 @@ class Tally:
             if hasattr(metric, "update"):
                 metric.update(outputs, targets)
             else:
-                value = torch.as_tensor(metric(outputs, targets)).double()
-                value = value * num if value.ndim == 0 else value.sum()
+                value = _in_sum(name, metric(outputs, targets), num)
                 self.metric_sums[name] = self.metric_sums.get(name, 0.0) + value
 
     def _look_at_first(self, outputs: Any, targets: Any) -> None:
@@ -232,10 +235,40 @@ class Tally:
         result["num_examples"] = int(sums["num_examples"])
         for name, metric in self.metrics.items():
             if hasattr(metric, "compute"):
-                result[name] = float(metric.compute())
+                result[name] = _one_number(name, metric.compute())
             else:
                 result[name] = sums[f"metric {name}"] / sums["num_examples"]
         return result
+
+
+def _in_sum(name: str, value: Any, num: int) -> Tensor:
+    """A metric's contribution to its sum over examples."""
+    try:
+        value = torch.as_tensor(value).double()
+        shape = str(list(value.shape))
+    except (TypeError, ValueError, RuntimeError):
+        shape = f"{value!r:.60}"
+    else:
+        if not value.ndim:
+            return value * num
+        if len(value) == value.numel() == num:
+            return value.sum()
+    raise EngineError(
+        f"metric {name!r} returned {shape} for {num} examples: expected one value per example, "
+        f"[{num}], or their mean. Values per token or per class: take their mean, or give an "
+        "object with update() and compute()."
+    )
+
+
+def _one_number(name: str, value: Any) -> float:
+    """What an object's `compute()` returned."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        shape = list(value.shape) if isinstance(value, Tensor) else f"{value!r:.60}"
+        raise EngineError(
+            f"metric {name!r}: compute() returned {shape}, expected one number."
+        ) from None
 
 
 def class_dim(outputs: Tensor, targets: Tensor, criterion: Any) -> int | None:

@@ -14,8 +14,9 @@ A batch is whatever the loader yields. By default it is a pair, and its loss is
 
 An object may carry state from batch to batch, such as a recurrent net's hidden state. It is called
 like the function and may have the methods
+
     start_pass()                       called before a training epoch and before a validation
-    state_dict(), load_state_dict() saved in checkpoints; restored after each validation
+    state_dict(), load_state_dict()    saved in checkpoints; restored after each validation
 
 Source: the training-loop chapter, "One step"; ledger C01, C06, F07.
 """
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, NamedTuple
 
 import torch
@@ -49,7 +51,8 @@ class Loss(NamedTuple):
     value: Tensor
     """The loss on which `backward` is called, one number: the mean over what `weight` counts."""
     weight: Weight | None = None
-    """What the mean was divided by: examples, or unmasked targets; None counts the examples."""
+    """What the mean was divided by: examples, or unmasked targets; None counts the examples. 0: a
+    batch from which there is nothing to learn; alone in its window, it gives gradients of 0."""
     outputs: Any = None
     """What accuracy and metrics are computed from; None if there is nothing to compare."""
     targets: Any = None
@@ -159,7 +162,7 @@ class PairLoss(Seam):
             check_value(value)
             self.check = None  # looking costs time, on an accelerator a wait
         if self.weigher is None:
-            self.look_at(outputs, targets)
+            self.look_at(outputs, targets, value)
         sums = self.weigher[1] if self.weigher else False
         return Loss(value, None, outputs, targets, sums)
 
@@ -177,8 +180,11 @@ class PairLoss(Seam):
                     "outputs.squeeze(-1) or targets.unsqueeze(-1)."
                 ) from None
 
-    def look_at(self, outputs: Any, targets: Any) -> None:
-        """Measure the weighting as soon as there are two examples to compare."""
+    def look_at(self, outputs: Any, targets: Any, value: Tensor) -> None:
+        """Measure the weighting as soon as there are two examples to compare, and a loss that is
+        finite: nan, as of targets that are all masked, says nothing."""
+        if not torch.isfinite(value).all():
+            return
         self._seen.append((outputs, targets))
         measured = measure(self.criterion, self._seen)
         if measured is not None:
@@ -222,7 +228,8 @@ class OwnLoss(Seam):
             check_value(loss.value)
             self.check = None
         if loss.weight is None:
-            loss = loss._replace(weight=examples_in(loss, batch))
+            return loss._replace(weight=examples_in(loss, batch))
+        check_weight(loss.weight)
         return loss
 
     def weight(self, targets: Any) -> Weight:
@@ -263,6 +270,23 @@ def check_number(value: Any, who: str) -> None:
         shape = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise EngineError(
             f"{who} returned {shape}, expected a single number. Use reduction='mean'."
+        )
+
+
+def check_weight(weight: Any) -> None:
+    """Check that a weight is one number, 0 or more; on an accelerator it is not read.
+
+    Raises:
+        EngineError: With the weight.
+    """
+    if isinstance(weight, Tensor):
+        fits = weight.numel() == 1 and (not weight.is_cpu or bool(weight >= 0))
+    else:
+        fits = isinstance(weight, Real) and weight >= 0
+    if not fits:
+        raise EngineError(
+            f"loss_of gave the weight {weight!r:.60}: expected what the loss was averaged over, "
+            "one number above 0, or 0 for a batch from which there is nothing to learn."
         )
 
 

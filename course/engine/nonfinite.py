@@ -159,8 +159,17 @@ def _numbers_of(grad: Tensor) -> Tensor:
     return grad._values() if grad.is_sparse else grad
 
 
-def nonfinite_error(model: nn.Module, loss: Tensor, norm: Tensor | None) -> NonFiniteError:
-    """Make the error that says what was not finite, and where it first appeared."""
+def nonfinite_error(
+    model: nn.Module, loss: Tensor, norm: Tensor | None, optimizer: str | None = None
+) -> NonFiniteError:
+    """Make the error that says what was not finite, and where it first appeared.
+
+    Args:
+        optimizer: Which of several was not stepped.
+    """
+    untaken = "step not taken, the weights are untouched"
+    if optimizer is not None:
+        untaken = f"the step of {optimizer!r} was not taken, its weights are untouched"
     seen = [f"loss {float(loss):.3g}"]
     if norm is not None:
         seen.append(f"gradient norm {float(norm):.3g}")
@@ -168,7 +177,7 @@ def nonfinite_error(model: nn.Module, loss: Tensor, norm: Tensor | None) -> NonF
         seen.append(f"first in the gradient of {name}")
     buffer = first_nonfinite_buffer(model)
     return NonFiniteError(
-        f"{', '.join(seen)}: step not taken, the weights are untouched. Look at this batch first "
+        f"{', '.join(seen)}: {untaken}. Look at this batch first "
         "(range, nan, all targets masked), then try a 10 times smaller lr."
         + (
             f" The forward pass left nan or inf in {buffer}: load the last checkpoint before you "

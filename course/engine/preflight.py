@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from os import PathLike
 from typing import Any
@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 from torch.utils.data import Dataset, IterableDataset
 
 from course.data.loading import length_of
+from course.engine import schedules
 from course.engine.batches import EpochBatches, is_sharded
 from course.engine.distributed import num_ranks
 from course.engine.errors import EngineError, NonFiniteError
@@ -93,13 +94,12 @@ def parts(model: Any, optimizer: Any, scheduler: Any, step: Any) -> tuple[Any, A
                 "in which they move: Trainer(..., step=...), a function of (step, batch)."
             )
         check_is_optimizer(optimizer)
-    if scheduler is not None and not (
-        hasattr(scheduler, "step") and not isinstance(scheduler, type)
-    ):
-        raise EngineError(
-            f"scheduler = {scheduler!r:.60}: expected one of torch.optim.lr_scheduler, built with "
-            "the optimizer."
-        )
+    for one in schedules.each_of(scheduler):
+        if not hasattr(one, "step") or isinstance(one, type):
+            raise EngineError(
+                f"scheduler = {one!r:.60}: expected one of torch.optim.lr_scheduler, built with "
+                "the optimizer."
+            )
     return model, optimizer, scheduler
 
 
@@ -192,15 +192,15 @@ def check_is_optimizer(optimizer: Any) -> None:
             "there is no optimizer, so nothing would move. Build it from the model: "
             "SGD(model.parameters(), lr=0.1)."
         )
-    if isinstance(optimizer, (list, tuple)):
+    if isinstance(optimizer, (list, tuple, Mapping)):
         raise EngineError(
             f"optimizer is a {type(optimizer).__name__} of {len(optimizer)}. Expected one "
-            "optimizer. For several, write your own step and name them: optimizer={'generator': "
-            "..., 'critic': ...}, step=..."
+            "optimizer. For several, write your own step and name them: Trainer(..., optimizer="
+            "{'generator': ..., 'critic': ...}, step=...)."
         )
     raise EngineError(
-        f"optimizer is a {type(optimizer).__name__}, expected one of torch.optim. "
-        "The order is model, criterion, optimizer."
+        f"optimizer is a {type(optimizer).__name__}, expected one of torch.optim."
+        + (" The order is model, criterion, optimizer." if callable(optimizer) else "")
     )
 
 
@@ -320,15 +320,23 @@ def warn_of_batch_norm(model: nn.Module, accum_steps: int) -> None:
         )
 
 
-def located(error: Exception, progress: Progress, num_micro_batches: int) -> Exception:
-    """Add to an error in which epoch and at which batches it happened."""
+def located(
+    error: Exception, progress: Progress, num_micro_batches: int, moved: Sequence[str] = ()
+) -> Exception:
+    """Add to an error in which epoch and at which batches it happened.
+
+    Args:
+        moved: Optimizers that the user's own step had stepped before it.
+    """
     first = progress.micro_batch
     last = first + num_micro_batches - 1
     batches = f"batch {first}" if first == last else f"batches {first} to {last}"
     where = f"epoch {progress.epoch}, {batches} (from 0)"
+    stepped = f"In this update, {' and '.join(moved)} had already stepped"
     if type(error) in (NonFiniteError, EngineError):  # a class of the user's takes what it takes
-        return type(error)(f"{where}: {error}")
-    error.add_note(f"{where}: the weights are as they were before this update.")
+        return type(error)(f"{where}: {error}" + (f" {stepped}." if moved else ""))
+    kept = "the weights are as they were before this update"
+    error.add_note(f"{where}: {stepped if moved else kept}.")
     return error
 
 
@@ -357,6 +365,12 @@ def check_pair(
         )
     if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor)):
         return
+    known = averages_targets(criterion) or averages_elements(criterion)
+    if known and not targets.ndim and outputs.ndim:
+        raise EngineError(
+            f"targets are one number for outputs {list(outputs.shape)}: these are single examples, "
+            "not batches. Make batches of them: DataLoader(examples, batch_size=32)."
+        )
     if averages_targets(criterion):
         _check_classes(criterion, all_targets, outputs, targets)
         if val_targets is not None:

@@ -1,8 +1,9 @@
 """The run record: what a run was, so that two runs can be compared and a run can be repeated.
 
     run.json        commit, clean or not, settings, data and split, seed, hardware, versions
-    metrics.jsonl one JSON object per line: every `log_every` updates and every epoch last.pt
-    previous.pt best.pt
+    metrics.jsonl   one JSON object per line: every `log_every` updates and every epoch
+    last.pt         what the next step depends on; previous.pt is the one before it
+    best.pt         the weights of the best epoch
 
 This module writes it during the run; `course.engine.runs` reads and compares.
 
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils.data import RandomSampler, SequentialSampler
 
 from course.engine import checkpoint
@@ -261,7 +263,7 @@ def describe(trainer: Trainer, val_loader: Any, config: Mapping[str, Any] | None
     settings = {
         "model": type(trainer.model).__name__,
         "model_hash": _hash(repr(trainer.model)),
-        "num_parameters": sum(p.numel() for p in trainer.model.parameters()),
+        "num_parameters": _num_parameters(trainer.model),
         "criterion": name_of(trainer.criterion),
         "loss_of": name_of(trainer.own_loss_of),
         "step": name_of(trainer.own_step),
@@ -283,8 +285,10 @@ def describe(trainer: Trainer, val_loader: Any, config: Mapping[str, Any] | None
         "max_updates": trainer.plan.max_updates,
         "monitor": trainer.history.monitor,
         "mode": trainer.history.mode,
-        **dict(config or {}),
     }
+    for name, value in _as_mapping(config).items():
+        taken = name in settings or name == "seed"
+        settings[f"config.{name}" if taken else name] = value
     settings = {name: value for name, value in settings.items() if name not in OWN or value}
     return {
         "status": "running",
@@ -295,6 +299,29 @@ def describe(trainer: Trainer, val_loader: Any, config: Mapping[str, Any] | None
         "hardware": hardware(trainer.device),
         "versions": versions(),
     }
+
+
+def _as_mapping(config: Any) -> dict[str, Any]:
+    """The user's settings, from a mapping or from an object such as argparse's Namespace.
+
+    Raises:
+        EngineError: They have no names.
+    """
+    if config is None or isinstance(config, Mapping):
+        return dict(config or {})
+    if isinstance(config, type) or not hasattr(config, "__dict__"):
+        raise EngineError(
+            f"config = {config!r:.60}: expected settings by name, such as {{'variant': 'wide'}} or "
+            "a Namespace of argparse."
+        )
+    return dict(vars(config))
+
+
+def _num_parameters(model: nn.Module) -> int | None:
+    """None as long as lazy ones have no shape."""
+    if any(map(is_lazy, model.parameters())):
+        return None
+    return sum(p.numel() for p in model.parameters())
 
 
 def make_directory(run_dir: Path) -> None:

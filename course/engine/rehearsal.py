@@ -5,6 +5,8 @@ written: without a rehearsal, each is found only when an epoch's work is done. H
 validated, the names of an epoch's numbers are checked, and one checkpoint is written and read back.
 Everything is then restored, and nothing was trained.
 
+A model with lazy layers is made by its first forward, so for it nothing is tried out.
+
 Forward, loss and backward need no rehearsal: the first update checks them before it moves a weight.
 
 Source: the training-loop chapter, "Bug museum"; ledger C10, C13, C20.
@@ -15,6 +17,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader
 
 from course.engine import checkpoint
@@ -46,7 +50,7 @@ def rehearse(trainer: Trainer, val_loader: Any) -> None:
     for callback in trainer.callbacks:
         if hasattr(callback, "check") and not own:
             callback.check(trainer, names)
-    if trainer.run_dir is not None:
+    if trainer.run_dir is not None and not _is_lazy(trainer.model):
         _write_and_read(trainer)
 
 
@@ -54,7 +58,8 @@ def _validated(trainer: Trainer, val_loader: Any) -> list[str]:
     """Names of what validation measures, found by one batch of it."""
     if val_loader is None:
         return []
-    if hasattr(val_loader, "__next__"):  # a batch drawn now would be missing later
+    once = hasattr(val_loader, "__next__")  # a batch drawn now would be missing later
+    if once or _is_lazy(trainer.model):
         return [f"val_{name}" for name in ("loss", "accuracy", *(trainer.plan.metrics or {}))]
     with left_as_found(val_loader, trainer.device), _what_validation_changes(trainer, val_loader):
         first = next(iter(_without_workers(val_loader)), None)
@@ -78,6 +83,12 @@ def _validated(trainer: Trainer, val_loader: Any) -> list[str]:
             error.add_note(f"{note}: nothing was trained.")
             raise
     return [f"val_{name}" for name in found if name != "num_examples"]
+
+
+def _is_lazy(model: nn.Module) -> bool:
+    """Whether the first update's forward makes weights: a rehearsal would draw them earlier, and
+    could not undo it."""
+    return any(map(is_lazy, model.parameters()))
 
 
 def _what_validation_changes(trainer: Trainer, val_loader: Any) -> AbstractContextManager[None]:

@@ -27,6 +27,7 @@ from torch.optim.lr_scheduler import (
 )
 
 from course.engine.errors import EngineError
+from course.engine.several import Several
 
 if TYPE_CHECKING:
     from course.engine.history import History
@@ -120,12 +121,41 @@ def plateau(optimizer: Optimizer, *, patience: int = 5, factor: float = 0.1, mod
     return ReduceLROnPlateau(optimizer, mode=mode, factor=factor, patience=patience)
 
 
-def check_unit(scheduler: Any, schedule_per: str) -> None:
-    """Check the unit: a plateau scheduler needs a metric, every other one counts steps."""
+def each_of(scheduler: Any) -> list[Any]:
+    """The schedulers: several by name, one, or none."""
+    if scheduler is None:
+        return []
+    return list(scheduler.parts.values()) if isinstance(scheduler, Several) else [scheduler]
+
+
+def check_scheduler(scheduler: Any, schedule_per: str, optimizer: Any) -> None:
+    """Check that each scheduler counts the right unit and sets the rate of what trains.
+
+    Raises:
+        EngineError: The unit does not fit, or the scheduler was built with another optimizer.
+    """
     if schedule_per not in UNITS:
         raise EngineError(f"schedule_per = {schedule_per!r}: expected {', '.join(UNITS)}.")
-    if scheduler is None:
+    for one in each_of(scheduler):
+        _check_unit(one, schedule_per)
+        _check_owner(one, optimizer)
+
+
+def _check_owner(scheduler: Any, optimizer: Any) -> None:
+    """A scheduler sets the rates in its optimizer's groups, which a wrapper may share."""
+    owner = getattr(scheduler, "optimizer", optimizer)
+    groups = {id(group) for group in optimizer.param_groups}
+    if owner is optimizer or any(id(group) in groups for group in owner.param_groups):
         return
+    name = type(scheduler).__name__
+    raise EngineError(
+        f"{name} was built with another {type(owner).__name__} than the one that trains, so the "
+        f"learning rate would never change. Build it with that one: {name}(optimizer, ...)."
+    )
+
+
+def _check_unit(scheduler: Any, schedule_per: str) -> None:
+    """A plateau scheduler needs a metric, every other one counts steps."""
     name = type(scheduler).__name__
     if isinstance(scheduler, ReduceLROnPlateau) and schedule_per != "metric":
         raise EngineError(
@@ -144,6 +174,11 @@ def check_length(scheduler: Any, schedule_per: str, plan: Plan, progress: Progre
     Raises:
         EngineError: It is not; the message shows the arithmetic.
     """
+    for one in each_of(scheduler):
+        _check_length(one, schedule_per, plan, progress)
+
+
+def _check_length(scheduler: Any, schedule_per: str, plan: Plan, progress: Progress) -> None:
     length = schedule_length(scheduler)
     if length is None or schedule_per == "metric":
         return
@@ -208,13 +243,13 @@ def check_mode(scheduler: Any, schedule_per: str, history: History) -> None:
     Raises:
         EngineError: It expects the number to fall while the run wants it to rise, or the reverse.
     """
-    mode = getattr(scheduler, "mode", None)
-    if schedule_per == "metric" and mode in ("min", "max") and mode != history.mode:
-        raise EngineError(
-            f"the scheduler has mode='{mode}' but fit has mode='{history.mode}' for "
-            f"{history.monitor}: it would lower the rate while the run improves. Build it with "
-            f"mode='{history.mode}'."
-        )
+    for mode in (getattr(one, "mode", None) for one in each_of(scheduler)):
+        if schedule_per == "metric" and mode in ("min", "max") and mode != history.mode:
+            raise EngineError(
+                f"the scheduler has mode='{mode}' but fit has mode='{history.mode}' for "
+                f"{history.monitor}: it would lower the rate while the run improves. Build it with "
+                f"mode='{history.mode}'."
+            )
 
 
 def _steps_made(scheduler: Any) -> int:

@@ -15,6 +15,10 @@ checkpoint, one resume.
 
     Trainer({"generator": G, "critic": D}, optimizer={"generator": a, "critic": b}, step=gan_step)
 
+The optimizers move one after the other: if the second loss is nan or the code after the first
+`descend` raises, the first has already stepped, and the message says so. With
+`on_nonfinite="skip"` its step remains, and the batch counts as skipped.
+
 The alternative, a list of optimizers with intervals at which each is stepped, hides that order in
 settings, and every method that does not fit needs another setting.
 
@@ -56,10 +60,10 @@ class Several:
     def __iter__(self) -> Iterator[str]:
         return iter(self.parts)
 
-    def step(self) -> None:
-        """Step each of them, in order."""
+    def step(self, *metric: float) -> None:
+        """Step each of them, in order; schedulers on a plateau get the monitored number."""
         for part in self.parts.values():
-            part.step()
+            part.step(*metric)
 
     def state_dict(self) -> dict[str, Any]:
         """The states, by name."""
@@ -104,6 +108,8 @@ class Step:
         self.max_norm, self.on_nonfinite, self.device = max_norm, on_nonfinite, device
         self.norms: dict[str, Tensor] = {}
         self.found_nonfinite = False
+        self.moved: list[str] = []
+        """Optimizers stepped so far in this call of the user's function."""
 
     def descend(self, name: str, loss: Tensor, *, retain_graph: bool = False) -> None:
         """Make one step with one optimizer: zero_grad, backward, unscale, clip, step.
@@ -115,6 +121,7 @@ class Step:
 
         Raises:
             NonFiniteError: Loss or gradient is inf or nan, and the run does not skip such steps.
+                This optimizer's weights are untouched; those stepped before it have moved.
         """
         optimizer: Optimizer = self.optimizers[name]
         check_value(loss)
@@ -128,15 +135,16 @@ class Step:
         if bool(found_nonfinite(loss.detach(), norm, parameters)):
             self.found_nonfinite = True
             if self.on_nonfinite == "raise" and not self.precision.scaler:
-                raise nonfinite_error(self.models, loss.detach(), norm)
+                raise nonfinite_error(self.models, loss.detach(), norm, name)
             return
         if self.max_norm is not None:
             clip_(parameters, norm, self.max_norm)
         self.precision.step(optimizer, update_scale=False)
+        self.moved.append(name)
 
     def take(self, own: OwnStep, batch: Any) -> StepReport:
         """Call the user's function on one batch."""
-        self.norms, self.found_nonfinite = {}, False
+        self.norms, self.found_nonfinite, self.moved = {}, False, []
         batch = moved(batch, self.device)
         with self.precision.autocast:
             numbers = _named(own(self, batch))

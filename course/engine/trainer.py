@@ -12,7 +12,7 @@ C06, F132, K01.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
@@ -61,7 +61,8 @@ class Trainer:
         step: In place of the trainer's own step, a function of (step, batch) that moves several
             optimizers in its own order; see `course.engine.several`. Validation then takes
             `criterion` or `loss_of`.
-        scheduler: Sets the learning rate; stepped as `schedule_per` says.
+        scheduler: Sets the learning rate; stepped as `schedule_per` says. With your own `step`, one
+            or several by name.
         schedule_per: What the scheduler counts: `"epoch"`, `"update"`, or `"metric"` for one that
             uses the monitored number.
         check_schedule: Refuse a schedule that is not as long as the run; False if that is intended,
@@ -69,7 +70,8 @@ class Trainer:
         accum_steps: Micro-batches per update (K on the slides).
         max_norm: Ceiling of the joint gradient norm, applied once per update; or a function that
             clips in its own way, such as `partial(clip_by_value, max_value=0.5)`.
-        precision: `"fp32"`, `"bf16"`, or `"fp16"`, which includes its gradient scaler.
+        precision: Of training: `"fp32"`, `"bf16"`, or `"fp16"`, which includes its gradient scaler.
+            Validation computes in the weights' own precision.
         device: `"auto"` takes the accelerator if there is one.
         compile: True compiles the forward pass with `torch.compile`; `"step"` compiles the whole
             step as one graph (see `course.engine.one_graph`), or falls back to the plain step and
@@ -111,7 +113,7 @@ class Trainer:
             as_loss_of(criterion, loss_of)
         preflight.check_own_step(step, accum_steps, compile)
         preflight.check_optimizer(model, optimizer, loss_of if criterion is None else criterion)
-        schedules.check_unit(scheduler, schedule_per)
+        schedules.check_scheduler(scheduler, schedule_per, optimizer)
         self.callbacks = check_callbacks(callbacks)
         self.device = choose_device(device)
         self.precision = Precision(precision, self.device)
@@ -144,7 +146,7 @@ class Trainer:
         on_nonfinite: str = "raise",
         log_every: int = 50,
         progress: bool | str = "auto",
-        config: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | Any = None,
     ) -> History:
         """Train for `epochs`, or until `max_updates` updates are made, whichever comes first.
 
@@ -167,20 +169,23 @@ class Trainer:
                 from the number's name.
             metrics: More numbers for validation, as `evaluate` takes them.
             on_nonfinite: `"raise"` at a loss or gradient of inf or nan, or `"skip"` its window and
-                count it.
+                count it. With your own step, optimizers stepped before it have moved in any case.
             log_every: Updates between two log lines; the loop waits for an accelerator only then.
             progress: Whether to show a bar; `"auto"` shows it in a terminal or a notebook.
-            config: Your own settings to store in the run's record.
+            config: Your own settings to store in the run's record, a mapping or a Namespace; one
+                whose name the record itself uses, e.g. `epochs`, is stored as `config.epochs`.
 
         Returns:
             A dictionary per epoch; `.best` is the best one. An epoch in which an earlier call ended
-            has two, which differ in `updates`. Its keys are epoch, updates,
-            train_loss, lr, grad_norm, skipped and seconds; with a `val_loader` also val_loss, for
-            class targets val_accuracy, and val_ with the name of each metric.
+            has two, which differ in `updates`. Its keys are epoch, updates, train_loss, lr (of the
+            first parameter group), grad_norm, skipped and seconds; with a `val_loader` also
+            val_loss, for class targets val_accuracy, and val_ with the name of each metric.
 
         Raises:
-            EngineError: Something cannot work; raised before the first update.
-            NonFiniteError: A loss or gradient is inf or nan; the weights are those before it.
+            EngineError: Something cannot work; raised before the first update if it can be seen
+                there. Later, e.g. at a generator that ends too early, the message gives the epoch.
+            NonFiniteError: A loss or gradient is inf or nan; the weights are those before it. With
+                your own step, those of optimizers stepped before it in the same call have moved.
             CheckpointError: There is nothing to resume from, or it does not fit.
             WorkerDiedError: A worker of `train_loader` died; the message says why.
         """
@@ -283,12 +288,16 @@ class Trainer:
             )
         if not progress.micro_batch and hasattr(self.loss_of, "start_pass"):
             self.loss_of.start_pass()
-        update = self._own_update() if self.own_step is not None else self._update
+        own = self._own_update() if self.own_step is not None else None
         for micro_batches in self._windows():
             try:
-                report = update(micro_batches)
+                if own is None:
+                    report = self._update(micro_batches)
+                else:
+                    report = own.take(self.own_step, micro_batches[0])
             except Exception as error:
-                raise preflight.located(error, progress, len(micro_batches)) from None
+                moved = own.moved if own is not None else ()
+                raise preflight.located(error, progress, len(micro_batches), moved) from None
             progress.add(report, len(micro_batches))
             if report.found_nonfinite is True:
                 continue
@@ -321,9 +330,9 @@ class Trainer:
             measure_norm=measure_norm,
         )
 
-    def _own_update(self) -> Callable[[list[Batch]], StepReport]:
-        """One step of the user's own over a batch."""
-        step = Step(
+    def _own_update(self) -> Step:
+        """What a step of the user's own gets."""
+        return Step(
             self.model,
             self.optimizer,
             self.precision,
@@ -331,7 +340,6 @@ class Trainer:
             on_nonfinite=self.plan.on_nonfinite,
             device=self.device,
         )
-        return lambda micro_batches: step.take(self.own_step, micro_batches[0])
 
     def _windows(self) -> Iterator[list[Batch]]:
         """The windows that are left of this epoch; none is loaded after the run's end."""

@@ -197,6 +197,8 @@ class OpenWindow:
             self.total = self.sum_up(self.total)
         if self.sums:
             return
+        if not isinstance(self.total, Tensor) and not self.total:
+            return  # nothing to learn from: the gradients are 0
         factor = self.unit * self.num_ranks / self.total if self.num > 1 or self.sum_up else 1.0
         if not isinstance(factor, Tensor) and factor == 1:
             return
@@ -206,6 +208,8 @@ class OpenWindow:
 
     def mean(self, entered: Tensor) -> Tensor:
         """The mean loss, from the sum of what entered `backward`."""
+        if not isinstance(self.total, Tensor) and not self.total:
+            return entered
         return entered / self.total if self.sums else entered * (self.unit / self.total)
 
     @property
@@ -225,7 +229,7 @@ def weighing(criterion: Criterion) -> Weigher:
         return partial(unmasked, criterion.ignore_index, criterion.weight), False
     options, _ = _options(criterion)
     reduction = options.get("reduction", "mean")
-    if reduction == "none":
+    if reduction == "none" and is_known(criterion):  # a class built on one may take the mean itself
         raise EngineError(
             "criterion has reduction='none', so it returns one loss per example, but backward "
             "needs one number. Use reduction='mean'."
@@ -311,7 +315,14 @@ def num_examples(targets: Any) -> int:
 
 def unmasked(ignore_index: int, class_weights: Tensor | None, targets: Tensor) -> Weight:
     """Number of targets that count, or the sum of their class weights."""
-    if targets.is_floating_point():  # class probabilities [B, C, ...]: nothing is masked
+    try:
+        are_shares = targets.is_floating_point()
+    except AttributeError:
+        raise EngineError(
+            f"targets are a {type(targets).__name__}, expected a tensor. Let the loader make "
+            "tensors: DataLoader(...), or torch.from_numpy(array)."
+        ) from None
+    if are_shares:  # class probabilities [B, C, ...]: nothing is masked
         return targets.numel() / targets.shape[1] if targets.ndim > 1 else 1.0
     if targets.dtype is torch.uint8:  # as an index it would be a mask, and -100 would wrap to 156
         targets = targets.long()

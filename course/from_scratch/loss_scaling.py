@@ -24,7 +24,7 @@ class LossScaler:
         scale: The first scale.
         growth: The scale is multiplied by this after `interval` good updates in a row.
         backoff: The scale is multiplied by this after an update whose gradients were not all
-        finite.
+            finite.
         interval: Good updates in a row before the scale grows.
     """
 

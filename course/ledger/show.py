@@ -18,7 +18,7 @@ def answer(wanted: str | None, *, only_missing: bool = False, as_json: bool = Fa
 
     Args:
         wanted: An id (case, dashes and zeros do not matter), or the letter of a series; None: all
-        series.
+            series.
         only_missing: Leave out ids that have a home.
         as_json: A JSON list of rows, each with its homes.
 

@@ -106,7 +106,7 @@ def plot_instants(looks: Mapping[str, Sequence[str]]) -> Figure:
 
     Args:
         looks: For each way of writing, `old`, `cut off`, `missing` and `new` in order of time, each
-        for as long as it lasted.
+            for as long as it lasted.
 
     Source: Training-loop chapter, c7, component 1; ledger C10.
     """

@@ -99,7 +99,7 @@ def plot_leaks(leaks: Sequence[Any]) -> Figure:
 
     Args:
         leaks: `Leak`s; for an accuracy, the share of mistakes is drawn; an error is drawn
-        unchanged.
+            unchanged.
     """
     figure, ax = axes(6.4, 1.0 + 0.45 * len(leaks))
     for place, leak in enumerate(leaks):

@@ -77,7 +77,7 @@ def plot_headroom(
     Args:
         pairs: Two classes and the count of their mistakes, largest first.
         people: The share of a pair's mistakes that people make, too, by pair; 0 if a pair is
-        missing.
+            missing.
         num_examples: Number of examples evaluated; points are a share of these.
 
     Source: Lecture 3, "Error analysis"; ledger N24, S19.

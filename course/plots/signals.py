@@ -52,7 +52,7 @@ def plot_histograms(
 
     Args:
         rows: Numbers of any shape, by the name of the network and then of the layer; the same
-        layers in each.
+            layers in each.
         xlabel: What the numbers are.
         limit: The axes run from -limit to limit; by default each has the range of its numbers.
 

@@ -2,9 +2,10 @@
 
     with kept(model, optimizer, loader): ...    everything reachable, bit for bit
     with left_as_found(loader): ...             a loader's place and generators, and the global ones
-    with undisturbed(): ... only the global generators with evaluation_mode(model): ... eval mode
-    and no graph with fresh_settings(): ... torch as in a new process with on_the_cpu(): ... new
-    tensors on the CPU
+    with undisturbed(): ...                     only the global generators
+    with evaluation_mode(model): ...            eval mode and no graph
+    with fresh_settings(): ...                  torch as in a new process
+    with on_the_cpu(): ...                      new tensors on the CPU
 
 The engine, the learning-rate finder, the doctor, claims, worked numbers and the referee use the
 same ones.

@@ -91,9 +91,9 @@ def on_paper(
     Args:
         a, b, c, d, x, z, t, u, lr: The layer, whose bias is 0, the example, and the rate.
         of, sign, bias, power, turned, rate, goal: Common slips, each as a switch: the loss times
-        `of`; a step uphill; a bias that does not move; the second loss by the factor instead of its
-        square; the wrong input in the gradient; another rate for the weight; the target times
-        `goal`.
+            `of`; a step uphill; a bias that does not move; the second loss by the factor instead of
+            its square; the wrong input in the gradient; another rate for the weight; the target
+            times `goal`.
 
     Returns:
         `loss`, `grad` (of b), `weight` (b after the step), `second` (the loss after it).

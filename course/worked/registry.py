@@ -117,7 +117,7 @@ def compute(id: str, *, seed: int | None = None, **inputs: Any) -> Worked:
     Args:
         id: The ledger's id, e.g. `N19`; case and spaces do not matter.
         seed: Replaces the seed of an example that draws random numbers; other examples take no
-        seed.
+            seed.
         inputs: Other inputs than the lecture's, by name.
 
     Raises:

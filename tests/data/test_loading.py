@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from course.data import loading
 from course.data.loading import Augmented, InMemoryLoader, keyed_randomness, make_loader
@@ -122,3 +122,26 @@ def test_batches_lie_where_the_tensors_lie(device):
     loader = InMemoryLoader(INPUTS.to(device), TARGETS.to(device), 4, shuffle=True)
     for inputs, targets in loader:
         assert inputs.device.type == targets.device.type == device.type
+
+
+class Rows(Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return {"x": INPUTS[index], "y": TARGETS[index]}
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        yield INPUTS[0], TARGETS[0]
+
+
+@pytest.mark.parametrize(("make", "says"), [
+    (lambda: make_loader(Endless(), 10), "Endless without a length.*DataLoader"),
+    (lambda: make_loader((INPUTS, TARGETS), 10), "tuple of 2 tensors.*TensorDataset"),
+    (lambda: next(iter(make_loader(Rows(), 2, augment=noise))), "an example is a dict, but"),
+], ids=["no length", "tensors", "named parts"])  # fmt: skip
+def test_what_cannot_be_loaded_is_said(make, says):
+    with pytest.raises(ValueError, match=says):
+        make()

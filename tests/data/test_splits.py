@@ -206,3 +206,10 @@ def test_scans_of_few_pages_that_share_a_label_are_no_label_shift():
         shifted += any(f.id == "label-shift" for f in check_split(*sides, groups=groups).findings)
     assert shifted == 0
     assert alone >= 5
+
+
+def test_data_sets_in_place_of_pairs_are_refused():
+    rows = torch.utils.data.TensorDataset(torch.randn(8, 2), torch.arange(8) % 2)
+    with pytest.raises(ValueError, match=r"train is a TensorDataset: .*dataset\.tensors"):
+        check_split(rows, rows)
+    check_split(rows.tensors, rows.tensors, only=["copies"])

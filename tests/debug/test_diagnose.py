@@ -2,14 +2,17 @@
 
 import json
 import random
+import re
 import zlib
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from course.debug import Finding, Report, diagnose
+from course.debug.probes.setup import as_setup
 from tests.debug.faulty import PAIRS
 from tests.debug.sound import SOUND
 from tests.debug.told import assert_told_apart
@@ -128,6 +131,91 @@ def test_what_is_declared_is_no_bug():
 def test_a_missing_part_is_named():
     with pytest.raises(ValueError, match="optimizer, train_loader missing"):
         diagnose({"model": nn.Linear(1, 1), "loss_fn": nn.MSELoss()})
+
+
+def plain_parts(**other):
+    model = other.pop("model", None) or nn.Linear(8, 3)
+    x, y = torch.randn(40, 8), torch.arange(40) % 3
+    return {
+        "model": model, "loss_fn": nn.CrossEntropyLoss(),
+        "optimizer": torch.optim.SGD(model.parameters(), 0.1),
+        "train_loader": [(x[i : i + 10], y[i : i + 10]) for i in range(0, 40, 10)], **other,
+    }  # fmt: skip
+
+
+class Raises(nn.Linear):
+    def forward(self, x):
+        raise ValueError("boom")
+
+
+class Named(nn.Linear):
+    def forward(self, x):
+        return {"logits": super().forward(x)}
+
+
+def broken_loader():
+    yield torch.randn(10, 8), torch.arange(10) % 3
+    raise KeyError("row 33")
+
+
+CANNOT_STEP = {
+    "forward": ({"model": Raises(8, 3)}, "raises ValueError: boom"),
+    "width": ({"model": nn.Linear(5, 3)}, "shapes cannot be multiplied"),
+    "no forward": ({"model": nn.ModuleDict({"head": nn.Linear(8, 3)})}, "forward"),
+    "loss": ({"loss_fn": lambda outputs, targets: 1 / 0}, "raises ZeroDivisionError"),
+    "loss of numbers": ({"loss_fn": lambda o, t: 0.5}, "returns a float"),
+    "outputs in a dict": ({"model": Named(8, 3)}, "not dict"),
+    "three by name": (
+        {"train_loader": [dict.fromkeys("abc", torch.ones(4, 8))]}, "not .inputs, targets. pairs"
+    ),
+    "loader": ({"train_loader": broken_loader()}, "after 1 batches: KeyError: 'row 33'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong,message", CANNOT_STEP.values(), ids=CANNOT_STEP)
+def test_a_set_up_that_cannot_make_a_step_gets_no_clean_bill(wrong, message):
+    report = diagnose(plain_parts(**wrong), budget=60)
+    assert re.search(message, next(f.message for f in report.alarms if f.id == "raises"))
+
+
+def test_a_loss_of_named_outputs_is_no_bug():
+    report = diagnose(
+        plain_parts(
+            model=Named(8, 3),
+            loss_fn=lambda o, t: F.cross_entropy(o["logits"], t),
+        ),
+        budget=60,
+    )
+    assert "raises" not in [f.id for f in report.findings]
+
+
+def test_a_report_says_what_could_not_be_called():
+    report = diagnose(plain_parts(model=Raises(8, 3), val_loader=[]))
+    assert re.search(
+        r"\d+ could not be tried: model\(inputs\) raises ValueError: boom", report.coverage
+    )
+    assert "val_loader (" not in report.coverage  # it was given
+
+
+@pytest.mark.parametrize("name,value", [
+    ("optimizer", "sgd"), ("optimizer", torch.optim.SGD), ("loss_fn", nn.CrossEntropyLoss),
+    ("loss_fn", "ce"), ("train_loader", 3), ("evaluate", {"loss": 1.0}), ("model", F.relu),
+])  # fmt: skip
+def test_another_kind_of_thing_is_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=rf"^{name} (=|is the class)"):
+        diagnose(plain_parts() | {name: value})
+
+
+def test_a_model_without_weights_yet_is_refused():
+    with pytest.raises(ValueError, match=r"lazy layers.*Call it on one batch first"):
+        diagnose(plain_parts() | {"model": nn.LazyLinear(3)})
+
+
+def test_a_misspelt_part_is_said():
+    with pytest.warns(UserWarning, match="'val_loder' is not examined. Is it 'val_loader'"):
+        as_setup(plain_parts(val_loder=[]))
+    with pytest.raises(ValueError, match="the set-up has no parts; model, loss_fn, optimizer"):
+        as_setup([1])
 
 
 def test_the_report_escapes_html_and_goes_to_json():

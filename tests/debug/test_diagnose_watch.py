@@ -77,3 +77,8 @@ def test_an_exception_of_the_loop_passes_and_the_watch_ends():
 def test_watching_every_step_is_refused():
     with pytest.raises(ValueError, match="Try every=2000"):
         watch(nn.Linear(1, 1), None, every=1)
+
+
+def test_a_watch_without_an_optimizer_is_refused():
+    with pytest.raises(ValueError, match="optimizer is None, expected a torch"):
+        watch(nn.Linear(2, 2), None)

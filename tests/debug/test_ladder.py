@@ -368,6 +368,13 @@ def test_names_from_the_data_are_escaped_in_a_notebook():
     assert "<script>" not in climb(digits(train_loader=Loader()))._repr_html_()
 
 
+def test_a_generator_is_refused_before_a_batch_is_drawn():
+    batches = iter(digits()["train_loader"])
+    with pytest.raises(ValueError, match=r"train_loader is a .*, which can be read only once"):
+        climb(digits(train_loader=batches))
+    assert next(batches)
+
+
 def test_a_rung_that_was_not_reached_says_where_the_climb_ended():
     with pytest.raises(KeyError, match="ended at 3"):
         climb(softmax_twice())[5]

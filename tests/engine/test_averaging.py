@@ -112,6 +112,8 @@ def test_a_new_run_starts_a_new_average():
 
 
 def test_settings_that_average_nothing_are_refused():
+    with pytest.raises(EngineError, match="decay = 'a': expected a number"):
+        EMA("a")
     with pytest.raises(EngineError, match=r"decay = 1\.5"):
         EMA(decay=1.5)
     with pytest.raises(EngineError, match="expected an epoch, counted from 1"):

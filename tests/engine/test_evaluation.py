@@ -129,3 +129,37 @@ def test_further_metrics_are_pooled_over_batches(device):
     assert found["top2"] == pytest.approx(top2.item())
     assert found["confidence"] == pytest.approx(outputs.softmax(1).max(1).values.mean().item())
     assert evaluate(model, loader, nn.CrossEntropyLoss(), metrics=metrics) == found
+
+
+class Unfinished:
+    def update(self, outputs, targets):
+        """Counts nothing, and has no compute()."""
+
+
+class PerClass(Unfinished):
+    def compute(self):
+        return torch.ones(3)
+
+
+@pytest.mark.parametrize(("metric", "says"), [
+    (lambda out, y: torch.ones(len(y), 3), r"returned \[7, 3\] for 7 examples: expected one"),
+    (lambda out, y: torch.ones(3), r"returned \[3\] for 7"),
+    (lambda out, y: torch.ones(3, 3), r"returned \[3, 3\] for 7"),
+    (lambda out, y: (0.5, 0.25), r"returned \[2\] for 7"),
+    (lambda out, y: None, "returned None"),
+    (Unfinished(), r"expected a function .* update\(\) and compute\(\)"),
+    (PerClass(), r"compute\(\) returned \[3\], expected one number"),
+], ids=["per token", "per class", "matrix", "pair", "none", "unfinished", "classes"])  # fmt: skip
+def test_a_metric_that_is_no_mean_over_examples_is_refused(metric, says):
+    loader = DataLoader(TensorDataset(*data(14)), 7)
+    with pytest.raises(EngineError, match=f"metric 'own'.*{says}"):
+        evaluate(nn.Linear(5, 3).double(), loader, nn.CrossEntropyLoss(), metrics={"own": metric})
+
+
+def test_a_metric_per_example_may_keep_its_last_dimension():
+    inputs, targets = data(14)
+    found = evaluate(
+        nn.Linear(5, 3).double(), DataLoader(TensorDataset(inputs, targets), 5),
+        nn.CrossEntropyLoss(), metrics={"first": lambda out, y: y[:, None] == 0},
+    )  # fmt: skip
+    assert found["first"] == pytest.approx((targets == 0).double().mean().item())

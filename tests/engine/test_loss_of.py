@@ -113,6 +113,37 @@ def test_a_sum_enters_backward_as_a_sum_and_is_reported_as_a_mean():
     assert report.loss == pytest.approx(F.cross_entropy(theirs.linear(X), Y).item())
 
 
+def of_class_one(model, row):
+    """A loss of the examples of class 1 alone, which a batch may lack."""
+    kept = row["labels"] == 1
+    value = F.cross_entropy(model(row)["logits"][kept], row["labels"][kept])
+    return Loss(value, int(kept.sum()))
+
+
+def test_a_batch_of_weight_zero_counts_nothing_in_its_window():
+    first, second = ({"x": X[label == Y], "labels": Y[label == Y]} for label in (0, 1))
+    ours, theirs = make_net(), make_net()
+    of_class_one(theirs, second).value.backward()
+    for window in ([first, second], [second, first]):
+        report = train_step(
+            ours, window, optimizer=SGD(ours.parameters(), lr=0.0), loss_of=of_class_one
+        )
+        torch.testing.assert_close(ours.linear.weight.grad, theirs.linear.weight.grad)
+        assert report.loss == pytest.approx(of_class_one(theirs, second).value.item())
+
+
+@pytest.mark.parametrize("num", [1, 2])
+def test_a_window_of_weight_zero_has_gradients_of_zero(num):
+    row = {"x": X[Y == 0], "labels": Y[Y == 0]}
+    model = make_net()
+    before = model.linear.weight.detach().clone()
+    report = train_step(
+        model, [row] * num, optimizer=SGD(model.parameters(), lr=0.1), loss_of=of_class_one
+    )
+    assert torch.equal(model.linear.weight, before)
+    assert report.loss == 0 and report.weight == 0
+
+
 def test_a_gradient_penalty_is_validated_with_a_graph_and_says_so():
     def penalised(model, row):
         x = row["x"].clone().requires_grad_(True)
@@ -183,6 +214,10 @@ def test_one_epoch_takes_it_too():
     (lambda m, b: {"loss": 1}, "returned a dict, expected a Loss"),
     (lambda m, b: Loss(m(b)["logits"]), r"returned \[8, 2\], expected a single number"),
     (lambda m, b: Loss(torch.ones(())), "the loss has no graph"),
+    (lambda m, b: Loss(m(b)["logits"].sum(), -3), "gave the weight -3: expected .* above 0"),
+    (lambda m, b: Loss(m(b)["logits"].sum(), torch.ones(3)), "the weight tensor"),
+    (lambda m, b: Loss(m(b)["logits"].sum(), torch.tensor(-1.0)), "the weight tensor"),
+    (lambda m, b: Loss(m(b)["logits"].sum(), "8"), "the weight '8'"),
 ])  # fmt: skip
 def test_what_is_no_loss_is_refused(returned, says):
     model = make_net()

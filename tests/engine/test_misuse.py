@@ -80,6 +80,13 @@ def triple(batch):
 
 
 MISUSE = {
+    # Batches
+    "single examples": (
+        lambda: fit(list(zip(X, Y, strict=True))), "single examples, not batches. Make batches"),
+    "single rows of numbers": (
+        lambda: fit(list(zip(X, X[:, 0], strict=True)), make={"criterion": nn.MSELoss()}),
+        "single examples, not batches"),
+    "arrays": (lambda: fit([(X.numpy(), Y.numpy())]), "targets are a ndarray, expected a tensor"),
     # Model, criterion, optimizer
     "swapped": (lambda: Trainer(model(), SGD(model().parameters(), lr=0.1), CE),
                 "optimizer is a CrossEntropyLoss"),

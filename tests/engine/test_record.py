@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -70,6 +71,27 @@ def test_a_record_says_what_the_run_was(tmp_path):
     assert {"last.pt", "best.pt", "metrics.jsonl", "run.json"} <= {
         file.name for file in (tmp_path / "run").iterdir()
     }
+
+
+def test_settings_of_ones_own_never_replace_the_records(tmp_path):
+    given = {"mode": "train", "epochs": "nine", "seed": 3, "variant": "wide"}
+    train(tmp_path / "mapping", config=given)
+    train(tmp_path / "namespace", config=argparse.Namespace(**given))
+    for name in ("mapping", "namespace"):
+        run = read_run(tmp_path / name)
+        settings = run.content["settings"]
+        assert (settings["mode"], settings["epochs"], run.identity()["seed"]) == ("min", 2, 0)
+        assert settings["config.mode"] == "train" and settings["config.epochs"] == "nine"
+        assert run.identity()["config.seed"] == 3 and settings["variant"] == "wide"
+        del run.content["best"]  # as of a run that was killed
+        assert run.best["val_loss"] == min(
+            line["val_loss"] for line in run.metrics() if line["kind"] == "epoch"
+        )
+
+
+def test_settings_without_names_are_refused(tmp_path):
+    with pytest.raises(EngineError, match=r"config = \['a'\]: expected settings by name"):
+        train(tmp_path / "run", config=["a"])
 
 
 def test_a_record_names_the_commit_and_says_whether_a_file_differs_from_it(tmp_path, monkeypatch):

@@ -149,6 +149,35 @@ def test_a_used_up_scheduler_is_refused():
         trainer.fit(loader, epochs=2)
 
 
+@pytest.mark.parametrize("make", [
+    lambda o: step_decay(o, every=1), plateau,
+    lambda o: lr_scheduler.SequentialLR(o, [lr_scheduler.LinearLR(o), step_decay(o, every=1)], [2]),
+], ids=["step", "plateau", "sequence"])  # fmt: skip
+def test_a_scheduler_of_another_optimizer_is_refused(make):
+    model = nn.Linear(3, 2)
+    moves, other = (SGD(model.parameters(), lr=0.1) for _ in range(2))
+    per = "metric" if make is plateau else "epoch"
+    with pytest.raises(EngineError, match="built with another SGD than the one that trains"):
+        Trainer(model, nn.CrossEntropyLoss(), moves, scheduler=make(other), schedule_per=per)
+    Trainer(model, nn.CrossEntropyLoss(), moves, scheduler=make(moves), schedule_per=per)
+
+
+def test_a_scheduler_may_be_built_with_what_a_wrapper_wraps():
+    class Wrapper:
+        def __init__(self, inner):
+            self.inner, self.step, self.zero_grad = inner, inner.step, inner.zero_grad
+            self.state_dict, self.state = inner.state_dict, inner.state
+
+        @property
+        def param_groups(self):
+            return self.inner.param_groups
+
+    model = nn.Linear(3, 2)
+    moves = SGD(model.parameters(), lr=0.1)
+    scheduler = step_decay(moves, every=1)
+    Trainer(model, nn.CrossEntropyLoss(), Wrapper(moves), scheduler=scheduler, device="cpu")
+
+
 def test_warmup_must_end():
     with pytest.raises(EngineError, match="must end before"):
         warmup_cosine(optimizer(), warmup=10, total=10)

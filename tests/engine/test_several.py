@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.optim import SGD, Adam
+from torch.optim import SGD, Adam, lr_scheduler
 from torch.optim.lr_scheduler import StepLR
 
 from course.engine import Callback, EngineError, Loss, NonFiniteError, Trainer, read_run
@@ -187,6 +189,58 @@ def test_a_loss_that_is_not_finite_moves_nothing():
     with pytest.raises(NonFiniteError):
         trainer.fit(batches(), epochs=1, progress=False)
     assert torch.equal(models["critic"][0].weight, before)
+
+
+@pytest.mark.parametrize(("late", "error", "says"), [
+    (lambda step, real: step.descend("generator", step.models["generator"](real).sum() * torch.nan),
+     NonFiniteError, "the step of 'generator' was not taken.* critic had already stepped"),
+    (lambda step, real: step.descend("generator", real.sum()), EngineError,
+     "no graph.* critic had already stepped"),
+    (lambda step, real: 1 / 0, ZeroDivisionError, "critic had already stepped"),
+], ids=["nan", "refused", "raises"])  # fmt: skip
+def test_what_had_moved_before_an_error_is_said(late, error, says):
+    def step(step, real):
+        step.descend("critic", step.models["critic"](real).mean())
+        late(step, torch.randn(4, 2))
+
+    models, optimizers = parts()
+    before = models["critic"][0].weight.detach().clone()
+    trainer = Trainer(models, optimizer=optimizers, step=step, device="cpu")
+    with pytest.raises(error) as raised:
+        trainer.fit(batches(), epochs=1, progress=False)
+    said = " ".join([str(raised.value), *getattr(raised.value, "__notes__", [])])
+    assert re.search(says, said) and "before this update" not in said
+    assert not torch.equal(models["critic"][0].weight, before)
+
+
+def rates_of(make, per, **plan):
+    models, optimizers = parts()
+    trainer = Trainer(
+        models, optimizer=optimizers, step=gan_step, device="cpu", schedule_per=per,
+        scheduler={name: make(optimizer) for name, optimizer in optimizers.items()},
+    )  # fmt: skip
+    return trainer.fit(batches(), progress=False, **plan).column("lr")
+
+
+@pytest.mark.parametrize(("make", "per", "says"), [
+    (lr_scheduler.ReduceLROnPlateau, "epoch", "ReduceLROnPlateau needs a metric"),
+    (lambda o: StepLR(o, 1), "metric", "StepLR counts steps"),
+    (lambda o: lr_scheduler.CosineAnnealingLR(o, 2), "update", "2 steps long"),
+    (lambda o: lr_scheduler.OneCycleLR(o, 0.1, total_steps=5), "update", "5 steps long"),
+    (lambda o: lr_scheduler.ReduceLROnPlateau(o, mode="max"), "metric", "mode='max' but fit"),
+    (lambda o: 3, "epoch", "scheduler = 3: expected one of torch.optim.lr_scheduler"),
+])  # fmt: skip
+def test_each_of_several_schedulers_is_checked(make, per, says):
+    with pytest.raises(EngineError, match=says):
+        rates_of(make, per, epochs=3)
+
+
+def test_several_schedulers_wait_on_a_plateau():
+    def make(optimizer):
+        return lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=100.0)
+
+    first, *later = rates_of(make, "metric", epochs=3)
+    assert later == pytest.approx([first / 10, first / 100])
 
 
 @pytest.mark.parametrize(("step", "says"), [

@@ -31,6 +31,7 @@ from torch.utils.data import (
 
 from course.debug import diagnose, watch
 from course.engine import (
+    EMA,
     Callback,
     CheckpointError,
     EngineError,
@@ -42,6 +43,7 @@ from course.engine import (
 )
 from course.engine.record import compare, read_run
 from course.lr_finder import lr_find
+from course.state import seed_everything
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(48, 6, generator=GENERATOR)
@@ -391,6 +393,38 @@ def test_weights_are_untouched_where_the_optimizer_does_not_fit(tmp_path):
         trainer.fit(DataLoader(ROWS, 16), DataLoader(ROWS, 16), epochs=2, resume=tmp_path / "run",
                     progress=False)  # fmt: skip
     assert torch.equal(model[0].weight, before)
+
+
+def lazy():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d(), nn.ReLU(), nn.LazyLinear(3))
+
+
+def test_a_lazy_model_is_made_by_the_first_update_as_by_hand(tmp_path):
+    def run(directory, **options):
+        model = lazy()
+        callbacks = [*options.pop("callbacks", ()), EMA(0.9)]
+        trainer = Trainer(
+            model, nn.CrossEntropyLoss(), sgd(model), device="cpu", seed=1, run_dir=directory,
+            callbacks=callbacks,
+        )  # fmt: skip
+        trainer.fit(DataLoader(ROWS, 16), DataLoader(ROWS, 16), epochs=2, progress=False, **options)
+        return model.state_dict()
+
+    by_hand = lazy()
+    optimizer = sgd(by_hand)
+    seed_everything(1)
+    for _ in range(2):
+        for inputs, targets in DataLoader(ROWS, 16):
+            optimizer.zero_grad()
+            F.cross_entropy(by_hand(inputs), targets).backward()
+            optimizer.step()
+    whole = run(tmp_path / "whole")
+    assert all(torch.equal(whole[name], value) for name, value in by_hand.state_dict().items())
+    with pytest.raises(Halt):
+        run(tmp_path / "killed", callbacks=[Break(4)])
+    resumed = run(tmp_path / "killed", resume="auto")
+    assert all(torch.equal(whole[name], value) for name, value in resumed.items())
 
 
 def test_a_run_may_be_stopped_before_its_next_epoch():

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.optim import SGD
 
-from course.engine import EngineError, Trainer, evaluate, train_step
+from course.engine import EngineError, NonFiniteError, Trainer, evaluate, train_step
 from course.engine.loss_of import PairLoss
 
 CLASS_WEIGHTS = torch.tensor([0.2, 1.0, 3.0], dtype=torch.float64)
@@ -127,6 +127,42 @@ def test_a_criterion_that_mixes_examples_is_refused_in_a_window_of_several():
     before = model.weight.detach().clone()
     Trainer(model, contrastive, SGD(model.parameters(), lr=0.1)).fit(data, epochs=1, progress=False)
     assert not torch.equal(model.weight, before)  # one batch per update needs no weights
+
+
+def own_entropy(outputs, targets):
+    return F.cross_entropy(outputs, targets)
+
+
+def test_a_first_batch_without_a_loss_is_measured_later():
+    model = make_model()
+    masked = (torch.randn(3, 6, dtype=torch.float64), torch.full((3,), -100))
+    optimizer = SGD(model.parameters(), lr=0.1)
+    trainer = Trainer(model, own_entropy, optimizer, accum_steps=2, device="cpu")
+    data = [masked, masked, *batches()]
+    with pytest.raises(NonFiniteError, match=r"loss nan.*all targets masked"):
+        trainer.fit(data, epochs=1, progress=False)
+    trainer.fit(data, epochs=1, progress=False, on_nonfinite="skip")
+    assert trainer.loss_of.measured.kind == "mean over unmasked targets"
+
+
+class Sharpened(nn.CrossEntropyLoss):
+    """A focal loss built on torch's, whose mean it takes itself."""
+
+    def __init__(self):
+        super().__init__(reduction="none")
+
+    def forward(self, outputs, targets):
+        each = super().forward(outputs, targets)
+        return ((1 - torch.exp(-each)) ** 2 * each).mean()
+
+
+def test_a_mean_of_single_losses_is_taken_at_any_batch_size():
+    x, y = torch.randn(8, 6, dtype=torch.float64), torch.arange(8) % 3
+    ours, theirs = make_model(), make_model()
+    Sharpened()(theirs(x), y).backward()
+    singles = list(zip(x.split(1), y.split(1), strict=True))
+    train_step(ours, singles, Sharpened(), SGD(ours.parameters(), lr=0.0))
+    torch.testing.assert_close(ours.weight.grad, theirs.weight.grad)
 
 
 def test_measuring_draws_nothing_and_changes_no_buffer():

@@ -45,10 +45,10 @@ def ablate(
 
     Args:
         build: Called as `build(seed=seed, **settings)` after all generators are seeded; returns
-        `(trainer, train_loader, val_loader)`. It must not draw the split from the seed.
+            `(trainer, train_loader, val_loader)`. It must not draw the split from the seed.
         baseline: Settings by name, with values that strict JSON can hold.
         changes: What each variant changes, by its name: one setting each. A variant that changes
-        several must combine other variants in the table, like "both" in the lecture's.
+            several must combine other variants in the table, like "both" in the lecture's.
         folder: Where the finished runs are saved, one file each. Existing ones are not run again.
         seeds: At least 2, since one run says nothing about the noise; the lecture asks for 3.
         epochs: Passes over the data, the same for every run.
@@ -57,7 +57,7 @@ def ablate(
         at: Take the metric of the `"last"` epoch, or the `"best"`, which flatters noisy runs.
         metrics: Further validation metrics, as for `Trainer.fit`.
         same_train: False if a variant is meant to change the training data ("more data"); the
-        validation data must be the same in any case.
+            validation data must be the same in any case.
         progress: Show a progress bar.
 
     Raises:

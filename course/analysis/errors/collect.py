@@ -46,7 +46,7 @@ def collect_errors(
         order: `confident` or `random`.
         class_names: One per class; the indices by default.
         tags_path: A JSON file of buckets assigned by hand; read now if it exists, and written at
-        every `tag`.
+            every `tag`.
         seed: Seed for the random sample.
 
     Raises:

@@ -103,7 +103,7 @@ class ErrorSet:
 
         Args:
             rules: A function of a `Mistake` for each bucket; earlier buckets win. They replace the
-            assignments of previous rules.
+                assignments of previous rules.
         """
         if not isinstance(rules, Mapping):
             raise ValueError(
@@ -128,7 +128,7 @@ class ErrorSet:
 
         Args:
             interventions: What to try, by bucket; the lecture's own are chosen by a word in the
-            bucket's name.
+                bucket's name.
             resamples: Number of bootstrap resamples.
             seed: Of its draws.
 

@@ -45,7 +45,7 @@ def bootstrap(
 
     Args:
         statistic: A function of the samples, e.g. `f1_score(targets, predicted)`. With `vectorized`
-        it takes `axis` and is much faster.
+            it takes `axis` and is much faster.
         samples: Arrays or tensors; with `paired`, each has one entry per example.
         paired: Draw the same examples from every sample.
         vectorized: `statistic` takes `axis`.

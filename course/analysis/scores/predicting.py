@@ -74,7 +74,7 @@ def predict(
 
     Args:
         model: Returns logits [B, C], or one logit per example ([B] or [B, 1]) for two classes. The
-        mode of every module is restored.
+            mode of every module is restored.
         loader: Pairs of inputs [B, ...] and class indices [B].
         device: Where to compute; the model's own by default.
         class_names: One per class; the indices by default.

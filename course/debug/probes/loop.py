@@ -22,7 +22,7 @@ def own_loop(session: Session) -> Loop:
     Raises:
         NotChecked: There is no callable, or it raised before the second update.
     """
-    if session.setup.train_step is None and session.setup.train is None:
+    if not session.has_a_loop:
         raise NotChecked("no train_step or train")
     loop = session.loop
     if loop.error is not None and len(loop.tape.of("stepped")) < 2:

@@ -163,8 +163,8 @@ RULES = (
 def accuracy(session: Session) -> Iterator[Finding]:
     """The metric is the mean over examples, computed from the outputs in eval mode."""
     seen = evaluation_of(session)
-    if session.setup.val_loader is None or not session.val_epoch.whole:
-        raise NotChecked("no val_loader that can be read whole")
+    if not session.val_epoch.whole:
+        raise NotChecked("the val_loader cannot be read whole")
     events = [e for e in seen.tape.of("forward") if e.call == 0]
     if any(any(e.submodes.values()) for e in events) or seen.moved or not events:
         raise NotChecked("evaluate() is not in plain eval mode")

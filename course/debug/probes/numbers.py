@@ -131,7 +131,22 @@ def _stepped_before_backward(session: Session) -> bool:
 
 
 def raises(session: Session) -> Iterator[Finding]:
-    """The loop runs without raising."""
+    """The loader and the loop run without raising."""
+    if session.epoch.error:
+        count = len(session.epoch.batches)
+        yield Finding(
+            "raises", "error",
+            f"The train_loader raises after {count} batches: {session.epoch.error[:160]}",
+            {"batches": count}, "for index in range(len(dataset)):\n    dataset[index]",
+        )  # fmt: skip
+        return
+    if not session.has_a_loop:
+        try:
+            session.loop  # noqa: B018
+        except NotChecked as reason:
+            if session.epoch.batches:  # an empty loader is another finding
+                yield _cannot_step(str(reason))
+            return
     error = session.loop.error
     if error is None:
         return
@@ -155,4 +170,15 @@ def raises(session: Session) -> Iterator[Finding]:
     yield Finding(
         kind, "error", f"Step {session.loop.tape.call} raises {type(error).__name__}: {text[:160]}",
         {"call": session.loop.tape.call}, fix,
+    )  # fmt: skip
+
+
+def _cannot_step(reason: str) -> Finding:
+    """Our plain step cannot be taken on the author's parts, and there is no other."""
+    return Finding(
+        "raises", "error",
+        f"No step can be made of model, loss_fn and optimizer as they were passed in: {reason}. "
+        "Almost nothing else could be checked.",
+        {}, "inputs, targets = next(iter(train_loader))\nloss_fn(model(inputs), targets)\n"
+        "# other batches or outputs: pass in loss_of(model, batch), or train_step(batch)",
     )  # fmt: skip

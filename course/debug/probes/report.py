@@ -18,6 +18,9 @@ LONGEST = 60
 
 Severity = Literal["error", "warning", "note"]
 SPENT = "the budget of forwards is spent"
+RAISES = ("model(inputs) raises", "loss_fn(outputs, targets) raises", "evaluate() raises",
+          "the train_loader raises")  # fmt: skip
+"""What a reason begins with where something of the author's cannot be called."""
 NEEDED = {
     "no evaluate()": "evaluate",
     "no save and load": "save and load",
@@ -95,9 +98,11 @@ class Report:
         total = tried + len(self.not_checked)
         wanted = Counter(filter(None, map(_what_is_needed, self.not_checked.values())))
         more = [f"{what} ({count} more)" for what, count in wanted.most_common()]
-        rest = total - tried - sum(wanted.values())
+        failed = Counter(why for why in self.not_checked.values() if why.startswith(RAISES))
+        rest = total - tried - sum(wanted.values()) - sum(failed.values())
         said = [f"{tried} of {total} checks were tried."]
         said += [f"To try more, pass in {', '.join(more)}."] if more else []
+        said += [f"{count} could not be tried: {why}." for why, count in failed.most_common()]
         said += [f"{rest} do not apply to these batches, this model or this loss."] if rest else []
         return " ".join(said)
 

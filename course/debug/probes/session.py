@@ -237,7 +237,7 @@ class Session:
             return seen_loss(self.loop.tape, *self.batch)
         return None
 
-    def loss(self, outputs: Tensor, targets: Any) -> Tensor:
+    def loss(self, outputs: Any, targets: Any) -> Tensor:
         """The user's loss_fn on these.
 
         Raises:
@@ -264,6 +264,11 @@ class Session:
         return value
 
     # The loop
+
+    @property
+    def has_a_loop(self) -> bool:
+        """Whether the author gave one; else our plain step is taken on their parts."""
+        return self.setup.train_step is not None or self.setup.train is not None
 
     @property
     def loop(self) -> Loop:
@@ -353,17 +358,23 @@ class Session:
 
         def closure() -> Tensor:
             self.optimizers[0].zero_grad()
-            loss = self.loss(self._first_tensor(self.call_model(inputs)), targets)
+            loss = self._plain_loss(inputs, targets)
             loss.backward()
             return loss
 
         if type(self.optimizers[0]).__name__ == "LBFGS":
             return float(self.optimizers[0].step(closure))
-        loss = self.loss(self._first_tensor(self.call_model(inputs)), targets)
+        loss = self._plain_loss(inputs, targets)
         loss.backward()
         for optimizer in self.optimizers:
             optimizer.step()
         return loss.item()
+
+    def _plain_loss(self, inputs: Any, targets: Tensor) -> Tensor:
+        """The loss of what the model returns; where the author has a loop that may unpack it, of
+        the tensor in it."""
+        outputs = self.call_model(inputs)
+        return self.loss(self._first_tensor(outputs) if self.has_a_loop else outputs, targets)
 
     def _step_of_any_kind(self, batch: Any) -> float:
         """The same where the author says what a batch costs."""

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from typing import Any
 
+from torch import nn
+from torch.nn.parameter import is_lazy
+
 REQUIRED = ("model", "optimizer", "train_loader")
+CALLED = ("loss_fn", "loss_of", "train_step", "train", "evaluate", "save", "load")
+LIKE = 0.88
+"""Similarity of two names from which one is taken for the other, misspelt."""
 
 
 @dataclass
@@ -61,9 +69,11 @@ def as_setup(given: Any) -> Setup:
     """A mapping, a dataclass or any object with these attributes, as a `Setup`.
 
     Raises:
-        ValueError: Model, optimizer, train_loader, or something that gives the loss is missing.
+        ValueError: Model, optimizer, train_loader, or something that gives the loss is missing, or
+            one of them is another kind of thing.
     """
     if isinstance(given, Setup):
+        _check_kinds(given)
         return given
     names = [item.name for item in fields(Setup) if item.name != "extra"]
     values = dict(given) if isinstance(given, Mapping) else _attributes(given, names)
@@ -71,13 +81,51 @@ def as_setup(given: Any) -> Setup:
     if all(values.get(name) is None for name in ("loss_fn", "loss_of", "train_step")):
         missing.insert(1, "loss_fn")
     if missing:
+        given_names = sorted(name for name, value in values.items() if value is not None)
         raise ValueError(
-            f"diagnose was given {sorted(values)}: {', '.join(missing)} missing. It needs at least "
-            "model, optimizer, train_loader, and loss_fn (or loss_of(model, batch), or train_step)."
+            f"the set-up has {', '.join(given_names) or 'no parts'}; {', '.join(missing)} missing. "
+            "It needs at least model, optimizer, train_loader, and loss_fn (or loss_of(model, "
+            "batch), or train_step)."
         )
     known = {name: values[name] for name in names if values.get(name) is not None}
     extra = {name: value for name, value in values.items() if name not in names}
-    return Setup(**known, extra=extra)
+    for name in extra:
+        if meant := get_close_matches(name, set(names) - known.keys(), 1, LIKE):
+            warnings.warn(
+                f"the set-up's {name!r} is not examined. Is it {meant[0]!r}, misspelt?",
+                stacklevel=3,
+            )
+    setup = Setup(**known, extra=extra)
+    _check_kinds(setup)
+    return setup
+
+
+def _check_kinds(setup: Setup) -> None:
+    """Text, a class or a number in place of a part would only show as checks that cannot run."""
+    given, loader = setup.optimizer, setup.train_loader
+    if isinstance(given, Mapping):
+        given = list(given.values())
+    optimizers = given if isinstance(given, (list, tuple, set)) else [given]
+    readable = hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")
+    called = [(name, getattr(setup, name)) for name in CALLED]
+    for name, value, expected, fits in (
+        ("model", setup.model, "an nn.Module", isinstance(setup.model, nn.Module)),
+        ("train_loader", loader, "batches, e.g. a DataLoader", readable),
+        *(("optimizer", o, "an Optimizer", hasattr(o, "param_groups")) for o in optimizers),
+        *((name, f, "a function", callable(f)) for name, f in called if f is not None),
+    ):
+        if isinstance(value, type):
+            raise ValueError(
+                f"{name} is the class {value.__name__}: expected an object. Pass in "
+                f"{value.__name__}(...)."
+            )
+        if not fits:
+            raise ValueError(f"{name} = {value!r:.60}: expected {expected}.")
+    if any(map(is_lazy, setup.model.parameters())):
+        raise ValueError(
+            "the model has lazy layers, whose weights are made by the first forward, which could "
+            "not be undone. Call it on one batch first."
+        )
 
 
 def _attributes(given: Any, names: list[str]) -> dict[str, Any]:

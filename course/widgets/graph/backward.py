@@ -59,7 +59,7 @@ class Passes:
         scale: Factor of the first leaf.
         data: Whether the data also require a gradient.
         second: `new` and `cleared` compute the loss again before each pass except the first, and
-        `cleared` sets `.grad` to None; `kept` and `freed` reuse the first graph.
+            `cleared` sets `.grad` to None; `kept` and `freed` reuse the first graph.
         retain: Whether `retain_grad()` was called on every operation's result.
     """
 
