@@ -11,6 +11,8 @@ Source: Izmailov et al. 2018 (arXiv:1803.05407); ledger C11, B39.
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
 
 
 class WeightAverage(Callback):
-    """Averages the weights; its two subclasses say how, and from when."""
+    """Averages the weights; its two subclasses say how, and from when.
+
+    The trainer validates the `model` of such a callback, and of no other.
+    """
 
     def __init__(self) -> None:
         self.averaged: AveragedModel | None = None
@@ -68,6 +73,8 @@ class EMA(WeightAverage):
         decay: Weight of the past average; 0.999 looks back about 1,000 updates.
     """
 
+    compared_settings = ("decay",)
+
     def __init__(self, decay: float = 0.999) -> None:
         super().__init__()
         if not isinstance(decay, Real) or not 0 <= decay < 1:
@@ -85,7 +92,7 @@ class EMA(WeightAverage):
 
 
 class SWA(WeightAverage):
-    """The mean of the weights at the ends of epochs, from epoch `start` on.
+    """The mean of the weights at the ends of whole epochs, from epoch `start` on.
 
     Running statistics of BatchNorm are averaged with the weights. That needs no further pass, but
     it is not what the averaged weights themselves would measure: `torch.optim.swa_utils.update_bn`
@@ -95,15 +102,43 @@ class SWA(WeightAverage):
         start: The first epoch that counts, from 1.
     """
 
+    compared_settings = ("start",)
+
     def __init__(self, start: int) -> None:
         super().__init__()
-        if not isinstance(start, int) or start < 1:
+        if not isinstance(start, int) or isinstance(start, bool) or start < 1:
             raise EngineError(f"start = {start!r}: expected an epoch, counted from 1.")
         self.start = start
+        self.counted = 0
+        """The last epoch in the mean."""
 
     def _make(self, model: nn.Module) -> AveragedModel:
         return AveragedModel(model, use_buffers=True)
 
+    def check(self, trainer: Trainer, names: Sequence[str]) -> None:
+        """Say where the run ends before the first epoch that counts."""
+        epochs = trainer.plan.epochs
+        if epochs is not None and epochs < self.start:
+            warnings.warn(
+                f"SWA(start={self.start}) in a run of {epochs} epochs averages nothing. Start "
+                "earlier, e.g. after three quarters of the epochs.",
+                stacklevel=5,
+            )
+
     def on_validation_start(self, trainer: Trainer) -> None:
-        if trainer.progress.epoch >= self.start:
+        epoch = trainer.progress.epoch
+        if epoch >= self.start and trainer.progress.epoch_is_whole and epoch > self.counted:
             self._update(trainer)
+            self.counted = epoch  # once, also where its validation is repeated in a resumed run
+
+    def reset(self) -> None:
+        """Forget an earlier run."""
+        super().reset()
+        self.counted = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "counted": self.counted}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.counted = state.get("counted", 0)

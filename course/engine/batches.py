@@ -190,6 +190,20 @@ class EpochBatches:
             )
 
 
+class ValidationBatches(EpochBatches):
+    """What a `val_loader` remembers from one validation to the next, e.g. its own generator."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` needs for the same next validation."""
+        return {**super().state_dict(), "epoch": getattr(self.seekable, "epoch", None)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Return to where `state_dict` was taken."""
+        super().load_state_dict(state)
+        if state["epoch"] is not None:
+            self.seekable.set_position(state["epoch"])
+
+
 def _named(lost: list[str]) -> str:
     return (
         f"{', '.join(lost)}: it continues from epoch to epoch, so a resumed run would get "

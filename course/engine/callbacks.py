@@ -41,6 +41,13 @@ HOOKS = (
     "on_epoch_end",
     "on_fit_end",
 )
+ALSO_CALLED = {
+    "check": ("trainer", "names"),
+    "reset": (),
+    "state_dict": (),
+    "load_state_dict": ("state",),
+}
+"""What else a callback may have, and what it is called with."""
 DURING_EPOCHS = ("on_update_end", "on_log", "on_checkpoint")
 
 
@@ -50,6 +57,9 @@ class Callback:
     Each hook gets the trainer: `progress` says where the run is, `history` what it measured, and
     `stop(reason)` ends it after the current update.
     """
+
+    compared_settings: tuple[str, ...] = ()
+    """Attributes of which a resumed run says when they are others than in its checkpoint."""
 
     def on_fit_start(self, trainer: Trainer) -> None:
         """Before the first update, when everything is checked and resumed."""
@@ -70,7 +80,10 @@ class Callback:
         """After an epoch's last update, before it is evaluated."""
 
     def on_epoch_end(self, trainer: Trainer) -> None:
-        """After validation; `trainer.history[-1]` is this epoch. `last.pt` is written later."""
+        """After validation; `trainer.history[-1]` is this epoch. `last.pt` is written later.
+
+        Also where a run ends inside an epoch: `trainer.progress.epoch_is_whole` is then False.
+        """
 
     def on_fit_end(self, trainer: Trainer) -> None:
         """After the last update, also where the run failed."""
@@ -149,19 +162,27 @@ def check_callbacks(callbacks: Any) -> list[Any]:
                     + (f"Is {close[0]} meant?" if close else f"The hooks are {', '.join(HOOKS)}.")
                 )
             if name in HOOKS:
-                _check_arguments(callback, name)
+                _check_arguments(callback, name, ("trainer", "line")[: 1 + (name == "on_log")])
+        for name in [name for name in ALSO_CALLED if hasattr(callback, name)]:
+            _check_arguments(callback, name, ALSO_CALLED[name])
+        if hasattr(callback, "state_dict") and not hasattr(callback, "load_state_dict"):
+            raise EngineError(
+                f"callback {type(callback).__name__} has state_dict but no load_state_dict, so a "
+                "resumed run could not put its state back. Write def load_state_dict(self, state)."
+            )
     return list(callbacks)
 
 
-def _check_arguments(callback: Any, name: str) -> None:
-    """A hook takes the trainer, and `on_log` the line too."""
-    given = ["trainer", "line"] if name == "on_log" else ["trainer"]
+def _check_arguments(callback: Any, name: str, given: Sequence[str]) -> None:
+    """A method takes what it is called with."""
+    signature = ", ".join(["self", *given])
     try:
         inspect.signature(getattr(callback, name)).bind(*given)
     except TypeError as error:
         raise EngineError(
             f"callback {type(callback).__name__}: {name} is called with ({', '.join(given)}), "
-            f"which fails: {error}. Write def {name}(self, {', '.join(given)})."
+            f"which fails: {error}. Write def {name}({signature})"
+            + (", or give it another name." if name in ALSO_CALLED else ".")
         ) from None
     except ValueError:  # a function of C without a signature
         return

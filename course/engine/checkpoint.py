@@ -12,6 +12,7 @@ F105-F110, B28, B39.
 
 from __future__ import annotations
 
+import errno
 import os
 import zipfile
 from collections import Counter
@@ -77,10 +78,18 @@ def _why_not_written(path: Path, error: Exception) -> str:
     """A full disk, or whatever else the system says."""
     cause = error if isinstance(error, OSError) else error.__cause__ or error.__context__ or error
     reason = getattr(cause, "strerror", None) or str(cause).splitlines()[0][:120]
-    return (
-        f"{path}: the checkpoint cannot be written ({reason}). The previous file is still there. "
-        "Free some disk space, or give another run_dir, and resume."
-    )
+    kept = " The previous file is still there." if path.is_file() else ""
+    return f"{path}: the checkpoint cannot be written ({reason}).{kept} {way_out_of(cause)}"
+
+
+def way_out_of(error: BaseException) -> str:
+    """What to try where a file cannot be written."""
+    if getattr(error, "errno", None) == errno.ENOENT:
+        return (
+            "The run directory is gone: was it moved or deleted during the run? Move it back and "
+            "resume, or start again."
+        )
+    return "Free some disk space, or give another run_dir, and resume from the last checkpoint."
 
 
 def save_last(state: Mapping[str, Any], run_dir: Path) -> None:
@@ -145,6 +154,10 @@ def _check_sums(path: Path) -> None:
 def load_weights(model: nn.Module, path: Path | str) -> dict[str, Any]:
     """Load the weights of a checkpoint, such as `best.pt`, into `model`.
 
+    Args:
+        path: A checkpoint, or a run directory for its `last.pt`. Under `EMA` or `SWA` that holds
+            the weights that were trained; `best.pt` holds the averaged ones.
+
     Returns:
         The epoch's numbers when it was written; empty for one written inside an epoch.
 
@@ -154,7 +167,14 @@ def load_weights(model: nn.Module, path: Path | str) -> dict[str, Any]:
     path = find(path) or Path(path)
     state = load(path)
     fit_weights(model, state["model"], path)
-    return state.get("epoch", {})
+    return state.get("epoch") or _epoch_just_ended(state)
+
+
+def _epoch_just_ended(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The last epoch's numbers, if nothing was trained after it."""
+    progress, epochs = state.get("progress", {}), state.get("history", {}).get("epochs")
+    just_ended = epochs and progress.get("recorded") == progress.get("update")
+    return dict(epochs[-1]) if just_ended else {}
 
 
 def fit_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:

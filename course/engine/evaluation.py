@@ -76,10 +76,16 @@ def evaluate(
     loss_of = as_loss_of(criterion, loss_of)
     device = check_device(model, device)
     tally = Tally(loss_of, device, metrics or {}, shared=is_sharded(loader))
+    done = 0
     with evaluation_mode(model), _passing(loss_of):
-        for batch in loader:
-            batch = moved(batch, device)
-            tally.add(batch, _cost(loss_of, model, batch))
+        try:
+            for batch in loader:
+                batch = moved(batch, device)
+                tally.add(batch, _cost(loss_of, model, batch))
+                done += 1
+        except Exception as error:
+            error.add_note(f"batch {done} (from 0) of the pass")
+            raise
     return tally.result()
 
 

@@ -29,11 +29,17 @@ class History:
         check_mode(self.mode)
 
     def add(self, epoch: dict[str, Any]) -> None:
-        """Append the numbers of one epoch."""
+        """Append the numbers of one epoch; the same moment measured again takes its line's place.
+
+        That happens where a run ended with the last batch of a loader without a length.
+        """
         if self.monitor not in epoch:
             raise EngineError(
                 f"monitor = {self.monitor!r}: no such number; an epoch has {', '.join(epoch)}."
             )
+        if self.epochs and "updates" in epoch and _moment(self.epochs[-1]) == _moment(epoch):
+            self.epochs[-1] = epoch  # the same weights: the best or not, as before
+            return
         best = None if self.best_index is None else self.epochs[self.best_index][self.monitor]
         self.epochs.append(epoch)
         if better(epoch[self.monitor], best, mode=self.mode):
@@ -97,6 +103,10 @@ class History:
 
     def _repr_html_(self) -> str:
         return html_table(*self._table())
+
+
+def _moment(epoch: dict[str, Any]) -> tuple[Any, Any]:
+    return epoch.get("epoch"), epoch.get("updates")
 
 
 def _cell(value: Any) -> str:

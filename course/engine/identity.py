@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import subprocess
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,11 @@ from torch import Tensor
 from torch.utils.data import Subset, TensorDataset
 
 from course.engine.distributed import num_ranks
+from course.state import nested
 
+PLAIN = (bool, int, float, str, type(None))
+MOST_PARTS = 20_000
+"""Longer lists of examples would take seconds."""
 OID = "# branch.oid "
 """What git writes before the commit."""
 
@@ -63,8 +68,8 @@ def versions() -> dict[str, str]:
 def data_identity(loader: Any) -> dict[str, Any] | None:
     """Number of examples, and a hash of every example in its order: the data and the split.
 
-    Works for tensors, subsets, and data sets with `data` and `targets`; any other may define an
-    attribute `identity`. Without one the hash is None.
+    Works for tensors, lists of batches, subsets, and data sets with `data` and `targets`; any other
+    may define an attribute `identity`. Without one the hash is None.
     """
     if loader is None:
         return None
@@ -72,6 +77,8 @@ def data_identity(loader: Any) -> dict[str, Any] | None:
     digest = hashlib.sha256()
     known = _feed(source, digest)
     size = len(source) if hasattr(source, "__len__") else None
+    if source is loader and isinstance(loader, (list, tuple)):
+        size = sum(nested.num_examples(batch) or 1 for batch in loader)
     if hasattr(loader, "inputs"):
         size = len(loader.inputs)
     indices = getattr(getattr(loader, "sampler", None), "indices", None)
@@ -95,6 +102,8 @@ def _feed(source: Any, digest: Any) -> bool:
     elif isinstance(source, Subset):
         digest.update(repr([int(index) for index in source.indices]).encode())
         return _feed(source.dataset, digest)
+    elif isinstance(source, (list, tuple, Mapping)):
+        return _feed_parts(source, digest)
     elif hasattr(source, "inputs") and hasattr(source, "targets"):
         return _feed(source.inputs, digest) and _feed(source.targets, digest)
     elif hasattr(source, "data") and hasattr(source, "targets"):
@@ -104,3 +113,12 @@ def _feed(source: Any, digest: Any) -> bool:
     else:
         return False
     return True
+
+
+def _feed_parts(source: Any, digest: Any) -> bool:
+    """Put a list of batches, or one of them, into the hash; numbers alone say nothing."""
+    parts = list(source.values()) if isinstance(source, Mapping) else list(source)
+    plain = [part if isinstance(part, PLAIN) else None for part in parts]
+    digest.update(repr([list(source) if isinstance(source, Mapping) else None, plain]).encode())
+    inner = [part for part in parts if not isinstance(part, PLAIN)]
+    return 0 < len(inner) <= MOST_PARTS and all(_feed(part, digest) for part in inner)

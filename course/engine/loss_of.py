@@ -188,9 +188,14 @@ class PairLoss(Seam):
         self._seen.append((outputs, targets))
         measured = measure(self.criterion, self._seen)
         if measured is not None:
-            self.measured, self.weigher, self._seen = measured, measured.weigher, []
+            self.remember(measured)
+            self._seen = []
         else:
             self._seen = self._seen[-3:]
+
+    def remember(self, measured: Measured) -> None:
+        """Weight as an earlier process measured, from the first window of a resumed run on."""
+        self.measured, self.weigher = measured, measured.weigher
 
     def weight(self, targets: Any) -> Weight:
         """The weight of a batch with these targets, if it is known."""

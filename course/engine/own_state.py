@@ -45,6 +45,7 @@ class OwnState:
     def __init__(self, roots: Callable[[], list[Any]]) -> None:
         self._roots = roots
         self._first = self._values()
+        self._restored: set[str] = set()
         self._iterators: dict[str, Any] = {}
 
     def begin_epoch(self) -> None:
@@ -66,12 +67,14 @@ class OwnState:
 
     def _changes(self) -> Iterator[tuple[str, Any]]:
         for name, value in self._values().items():
-            if name not in self._first or not _same(self._first[name], value):
+            first = self._first.get(name, self)
+            if name in self._restored or not _same(first, value):
                 yield name, value
 
     def put_back(self, values: dict[str, Any]) -> None:
         """Restore what was saved, and everything else to its state when the run began."""
         owners = dict(self._owners())
+        self._restored |= values.keys()  # changed in an earlier call, if not in this one
         for name, value in (self._first | values).items():
             path, attribute = name.rsplit(".", 1)
             if path in owners:

@@ -8,6 +8,7 @@ C21, F07-F13, B09, B10, B15-B17, B36.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
@@ -295,6 +296,18 @@ def check_trained(progress: Progress) -> Sums:
     return sums
 
 
+def warn_of_no_number(history: History) -> None:
+    """Warn where the monitored number begins to be nan or inf: such an epoch is never the best."""
+    finite = [math.isfinite(value) for value in history.column(history.monitor)[-2:]]
+    if not finite[-1] and all(finite[:-1]):
+        warnings.warn(
+            f"epoch {history[-1]['epoch']}: {history.monitor} is "
+            f"{history[-1][history.monitor]}, so it cannot be the best epoch, and no best.pt is "
+            "written. Look for nan or inf in the data, or for a metric that divides by 0.",
+            stacklevel=4,
+        )
+
+
 def warn_of_batch_norm(model: nn.Module, accum_steps: int) -> None:
     """Warn once of the documented exception: BatchNorm normalises micro-batches, not the window."""
     norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
@@ -320,7 +333,7 @@ def located(
     batches = f"batch {first}" if first == last else f"batches {first} to {last}"
     where = f"epoch {progress.epoch}, {batches} (from 0)"
     stepped = f"In this update, {' and '.join(moved)} had already stepped"
-    if isinstance(error, (NonFiniteError, EngineError)):
+    if type(error) in (NonFiniteError, EngineError):  # a class of the user's takes what it takes
         return type(error)(f"{where}: {error}" + (f" {stepped}." if moved else ""))
     kept = "the weights are as they were before this update"
     error.add_note(f"{where}: {stepped if moved else kept}.")
@@ -328,7 +341,12 @@ def located(
 
 
 def check_pair(
-    criterion: Criterion, all_targets: Tensor | None, outputs: Any, targets: Any
+    criterion: Criterion,
+    all_targets: Tensor | None,
+    outputs: Any,
+    targets: Any,
+    *,
+    val_targets: Tensor | None = None,
 ) -> None:
     """Check outputs and targets before the criterion gets them.
 
@@ -355,6 +373,8 @@ def check_pair(
         )
     if averages_targets(criterion):
         _check_classes(criterion, all_targets, outputs, targets)
+        if val_targets is not None:
+            _check_labels(criterion, val_targets, outputs, "validation labels")
     elif averages_elements(criterion):
         check_shapes(outputs, targets)
 
@@ -384,12 +404,18 @@ def _check_classes(
             f"{expected}. "
             + ("One-hot? Use targets.argmax(1)." if one_hot else "Try targets.squeeze(-1).")
         )
+    _check_labels(criterion, targets if all_targets is None else all_targets, outputs, "labels")
+
+
+def _check_labels(criterion: Criterion, labels: Tensor, outputs: Tensor, what: str) -> None:
+    """Check that each label is one of the classes that the model has outputs for."""
+    if labels.is_floating_point():
+        return
     num_classes = outputs.shape[1] if outputs.ndim > 1 else outputs.shape[0]
-    every = targets if all_targets is None else all_targets
-    kept = every[every != ignored_index(criterion)]
+    kept = labels[labels != ignored_index(criterion)]
     if len(kept) and not 0 <= kept.min() <= kept.max() < num_classes:
         raise EngineError(
-            f"labels run from {kept.min()} to {kept.max()}, but the model has {num_classes} "
+            f"{what} run from {kept.min()} to {kept.max()}, but the model has {num_classes} "
             f"outputs: expected 0 to {num_classes - 1}. Count classes from 0, or widen the last "
             "layer."
         )

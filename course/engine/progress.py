@@ -111,6 +111,11 @@ class Progress:
         batches = self.micro_batches_per_epoch
         return None if batches is None else -(-batches // self.accum_steps)
 
+    @property
+    def epoch_is_whole(self) -> bool:
+        """Whether all of this epoch's micro-batches are done; False where a run ends inside it."""
+        return self.micro_batch == self.micro_batches_per_epoch
+
     def add(self, report: StepReport, num_micro_batches: int) -> None:
         """Count one window, without waiting for the device."""
         self.micro_batch += num_micro_batches

@@ -17,9 +17,10 @@ import inspect
 import json
 import math
 import os
+import platform
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -30,9 +31,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.utils.data import RandomSampler, SequentialSampler
 
+from course.engine import checkpoint
+from course.engine.callbacks import Callback
+from course.engine.checkpoint import BEST, way_out_of
 from course.engine.distributed import rank, wait_for_all
 from course.engine.errors import EngineError
+from course.engine.history import History
 from course.engine.identity import code_identity, data_identity, hardware, versions
 from course.engine.runs import (
     METRICS,
@@ -97,12 +103,16 @@ class RunRecord(AbstractContextManager):
 
     def open(self, run_dir: Path, resumed_from: Path | None) -> None:
         """Prepare the directory: empty for a fresh run, as it was then for a resumed one."""
+        _warn_of_another_process(run_dir)
         if resumed_from is None:
             set_aside(run_dir)
         make_directory(run_dir)
+        if resumed_from is not None:
+            _bring_along(resumed_from.parent, run_dir, self.trainer.history)
         (run_dir / METRICS).touch()
         self.run_dir = run_dir
-        self.content = {"started": _now(), "resumed": []}
+        process = {"host": platform.node(), "pid": os.getpid()}
+        self.content = {"started": _now(), "resumed": [], "process": process}
         if resumed_from is not None:
             earlier = _earlier(run_dir / RECORD)
             update = self.trainer.progress.update
@@ -131,17 +141,27 @@ class RunRecord(AbstractContextManager):
         _replace(self.run_dir / RECORD, text)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
-        if error is not None:
-            self.trainer.hooks.on_fit_end()  # so that bars and files are closed
-        with suppress(EngineError) if error is not None else nullcontext():
-            self._finish(kind, error)
+        raised = error
+        try:
+            self.trainer.hooks.on_fit_end()  # also after an error: bars and files are closed
+        except Exception as fault:
+            if error is None:
+                raised = fault
+            else:
+                error.add_note(f"on_fit_end then raised {type(fault).__name__}: {fault}")
+        with suppress(EngineError) if raised is not None else nullcontext():
+            self._finish(raised)
+        if raised is not error:
+            raise raised
 
-    def _finish(self, kind: type | None, error: BaseException | None) -> None:
+    def _finish(self, error: BaseException | None) -> None:
         trainer, history = self.trainer, self.trainer.history
         self.write(
             finished=_now(),
             status="finished" if error is None else "failed",
-            reason=trainer.progress.stopped if error is None else f"{kind.__name__}: {error}",
+            reason=f"{type(error).__name__}: {error}"
+            if error is not None
+            else trainer.progress.stopped,
             weighting=weighting_of(trainer.loss_of),
             updates=trainer.progress.update,
             last=history[-1] if len(history) else None,
@@ -151,7 +171,7 @@ class RunRecord(AbstractContextManager):
 
 @contextmanager
 def _said_if_full(path: Path) -> Iterator[None]:
-    """A disk that takes no more is said in a sentence.
+    """A disk that takes no more, or a directory that is gone, is said in a sentence.
 
     Raises:
         EngineError: In the place of an OSError.
@@ -160,8 +180,7 @@ def _said_if_full(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise EngineError(
-            f"{path}: cannot be written ({error.strerror}). Free some disk space, or give another "
-            "run_dir, and resume from the last checkpoint."
+            f"{path}: cannot be written ({error.strerror}). {way_out_of(error)}"
         ) from error
 
 
@@ -175,6 +194,50 @@ def _replace(path: Path, text: str) -> None:
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def _bring_along(there: Path, run_dir: Path, history: History) -> None:
+    """A run that continues in another directory has its log and its best weights there too."""
+    if (there / METRICS).is_file() and not (run_dir / METRICS).exists():
+        _replace(run_dir / METRICS, (there / METRICS).read_text(encoding="utf-8"))
+    if history.best_index is None or (run_dir / BEST).is_file():
+        return
+    source = there / BEST
+    best = checkpoint.load(source) if source.is_file() else {}
+    if _finite(best.get("epoch")) == _finite(history.best):
+        checkpoint.save(best, run_dir / BEST)
+        return
+    warnings.warn(
+        f"{run_dir}: there is no {BEST} of the best epoch so far, {history.best['epoch']}, also "
+        f"not in {there}. One is written at the next better epoch.",
+        stacklevel=5,
+    )
+
+
+def _warn_of_another_process(run_dir: Path) -> None:
+    """Two runs in one directory mix their files; a run that was killed has no process any more."""
+    try:
+        content = read_json(run_dir / RECORD)
+        host, pid = content["process"]["host"], content["process"]["pid"]
+    except (EngineError, KeyError, TypeError):
+        return
+    other = host == platform.node() and pid != os.getpid() and os.name == "posix"
+    if content.get("status") == "running" and other and _lives(pid):
+        warnings.warn(
+            f"{run_dir}: process {pid} is still training there, and now both write into it. Stop "
+            "one of them, or give this one another run_dir.",
+            stacklevel=5,
+        )
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)  # sends nothing
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        pass
+    return True
 
 
 def _earlier(path: Path) -> dict[str, Any]:
@@ -211,11 +274,13 @@ def describe(trainer: Trainer, val_loader: Any, config: Mapping[str, Any] | None
         "scheduler": kind_of(trainer.scheduler),
         "schedule_per": trainer.schedule_per if trainer.scheduler else None,
         "batch_size": _batch_size(train_loader),
+        "shuffle": _order_of(train_loader),
         "accum_steps": trainer.accum_steps,
         "max_norm": name_of(trainer.max_norm) if callable(trainer.max_norm) else trainer.max_norm,
         "precision": trainer.precision.name,
         "compile": trainer.compile,
         "callbacks": [type(callback).__name__ for callback in trainer.callbacks],
+        **_settings_of(trainer.callbacks),
         "epochs": trainer.plan.epochs,
         "max_updates": trainer.plan.max_updates,
         "monitor": trainer.history.monitor,
@@ -280,6 +345,12 @@ def set_aside(run_dir: Path) -> Path | None:
     """Move an earlier run out of the way: `runs/digits` becomes `runs/digits-1`, then `-2` ..."""
     if not (run_dir / RECORD).is_file():
         return None
+    if Path.cwd().is_relative_to(run_dir.resolve()):
+        raise EngineError(
+            f"run_dir = {str(run_dir)!r}: holds an earlier run, and cannot be renamed to keep it, "
+            "because this process works inside it. Give each run a directory of its own, such as "
+            "run_dir='runs/second'."
+        )
     number = 1
     while (aside := run_dir.with_name(f"{run_dir.name}-{number}")).exists():
         number += 1
@@ -287,18 +358,19 @@ def set_aside(run_dir: Path) -> Path | None:
     return aside
 
 
-COMPARED = ("optimizer.", "criterion", "loss_of", "step", "scheduler.", "max_norm", "seed", "data.")
+SINCE_BATCH_SIZE = ("batch_size", "shuffle", "callback.", "validation.")
+"""Those that checkpoints of earlier versions do not hold."""
+COMPARED = ("optimizer.", "criterion", "loss_of", "step", "scheduler.", "max_norm", "seed", "data.",
+            *SINCE_BATCH_SIZE)  # fmt: skip
 """Settings of which a resumed run says when they are others than those of its checkpoint."""
 
 
 def compared(description: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a run's description that must not change silently when it is resumed."""
-    data = description["data"]["train"] or {}
-    every = {
-        **description["settings"],
-        "seed": description["seed"],
-        **{f"data.{name}": value for name, value in data.items()},
-    }
+    every = {**description["settings"], "seed": description["seed"]}
+    for part, name in (("train", "data"), ("validation", "validation")):
+        identity = description["data"][part] or {}
+        every |= {f"{name}.{key}": value for key, value in identity.items()}
     kept = {name: value for name, value in every.items() if name.startswith(COMPARED)}
     return {name: _finite(value) for name, value in kept.items()}
 
@@ -375,6 +447,29 @@ def _batch_size(loader: Any) -> int | None:
         if isinstance(size := getattr(part, "batch_size", None), int):
             return size
     return None
+
+
+def _order_of(loader: Any) -> bool | str | None:
+    """Whether a loader shuffles, or the kind of its sampler."""
+    for part in (loader, getattr(loader, "batch_sampler", None), getattr(loader, "sampler", None)):
+        if isinstance(shuffle := getattr(part, "shuffle", None), bool):
+            return shuffle
+    sampler = getattr(loader, "sampler", None)
+    usual = {RandomSampler: True, SequentialSampler: False, type(None): None}
+    return usual.get(type(sampler), type(sampler).__name__)
+
+
+def _settings_of(callbacks: Sequence[Any]) -> dict[str, Any]:
+    """What the engine's callbacks were made with; the attributes of others may be their state."""
+    found, seen = {}, Counter()
+    for callback in callbacks:
+        if isinstance(callback, Callback):
+            kind = type(callback).__name__
+            end = f".{seen[kind]}" if seen[kind] else ""
+            seen[kind] += 1
+            for name in callback.compared_settings:
+                found[f"callback.{kind}.{name}{end}"] = getattr(callback, name)
+    return found
 
 
 def _drop_lines_after(path: Path, update: int) -> None:

@@ -17,6 +17,8 @@ from typing import Any
 from course.engine.errors import EngineError
 
 RECORD, METRICS = "run.json", "metrics.jsonl"
+EVERY = ("settings", "started", "seed", "data", "code", "hardware", "versions")
+"""The parts of every record."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,13 +81,34 @@ def read_run(path: Path | str) -> Run:
     if not file.is_file():
         raise EngineError(f"{path}: it contains no {RECORD}, so it is not a run directory.")
     content = read_json(file)
-    if "settings" not in content:
-        raise EngineError(f"{file}: was not written by this engine (no settings in it).")
+    missing = _missing(content)
+    if missing:
+        raise EngineError(f"{file}: was not written by this engine (no {missing[0]} in it).")
     return Run(name=path.name, path=path, content=content)
 
 
+def _missing(content: Any) -> list[str]:
+    """What every record has and this one has not."""
+    if not isinstance(content, dict):
+        return ["settings"]
+    settings = content.get("settings")
+    settings = settings if isinstance(settings, dict) else {}
+    return [
+        *(name for name in EVERY if name not in content),
+        *(name for name in ("monitor", "mode") if name not in settings),
+    ]
+
+
 def read_runs(directory: Path | str) -> list[Run]:
-    """Read every run directly under `directory`, oldest first."""
+    """Read every run directly under `directory`, oldest first.
+
+    Raises:
+        EngineError: There is no such directory, or a record in it cannot be read.
+    """
+    if not Path(directory).is_dir():
+        raise EngineError(
+            f"{directory}: no such directory. Give the one that contains the run directories."
+        )
     found = [read_run(file.parent) for file in Path(directory).glob(f"*/{RECORD}")]
     return sorted(found, key=lambda run: (run.content["started"], run.name))
 

@@ -31,8 +31,11 @@ class EarlyStopping(Callback):
         monitor: A number of the history; the trainer's monitored one by default.
         mode: `"min"` where lower is better; the trainer's by default.
 
-    nan is not an improvement. The state goes into checkpoints, so a resumed run continues counting.
+    nan is not an improvement, and an epoch in which a run ends does not count. The state goes into
+    checkpoints, so a resumed run continues counting.
     """
+
+    compared_settings = ("patience", "min_delta", "monitor", "mode")
 
     def __init__(
         self,
@@ -42,7 +45,7 @@ class EarlyStopping(Callback):
         monitor: str | None = None,
         mode: str | None = None,
     ) -> None:
-        if not all(isinstance(n, (int, float)) and n >= 0 for n in (patience, min_delta)):
+        if not all(_is_number(n) and n >= 0 for n in (patience, min_delta)):
             raise EngineError(
                 f"patience = {patience!r}, min_delta = {min_delta!r}: expected numbers from 0 up."
             )
@@ -64,8 +67,7 @@ class EarlyStopping(Callback):
         name = self.monitor or trainer.history.monitor
         if name not in names:
             raise EngineError(f"EarlyStopping: no {name!r} in the history; it has {listed(names)}.")
-        if self.monitor is not None and self.mode is None:
-            self.mode = direction(name)
+        self._mode(trainer)
 
     def update(self, value: float, *, epoch: int = 0, mode: str = "min") -> bool:
         """Count one epoch's number; True when it is time to stop."""
@@ -76,15 +78,21 @@ class EarlyStopping(Callback):
         return self.waited >= max(self.patience, 1)
 
     def on_epoch_end(self, trainer: Trainer) -> None:
+        if not trainer.progress.epoch_is_whole:
+            return
         history, line = trainer.history, trainer.history[-1]
         name = self.monitor or history.monitor
-        mode = self.mode or history.mode
-        if self.update(line[name], epoch=line["epoch"], mode=mode):
+        if self.update(line[name], epoch=line["epoch"], mode=self._mode(trainer)):
             best = "never finite" if self.best is None else f"best {self.best:.4g}"
             trainer.stop(
                 f"{name} has not improved for {self.waited} epochs ({best}, "
                 f"epoch {self.best_epoch})"
             )
+
+    def _mode(self, trainer: Trainer) -> str:
+        if self.mode is not None or self.monitor is None:
+            return self.mode or trainer.history.mode
+        return direction(self.monitor)
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited}
@@ -92,6 +100,10 @@ class EarlyStopping(Callback):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.best, self.best_epoch = state["best"], state["best_epoch"]
         self.waited = state["waited"]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 class KeepBest(Callback):

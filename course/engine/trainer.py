@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -24,14 +25,16 @@ from torch.optim import Optimizer
 
 from course.data.workers import workers_explained
 from course.engine import checkpoint, preflight, schedules
-from course.engine.batches import EpochBatches
+from course.engine.averaging import WeightAverage
+from course.engine.batches import EpochBatches, ValidationBatches
 from course.engine.callbacks import Callback, Callbacks, check_callbacks
 from course.engine.clipping import Ceiling
-from course.engine.distributed import rank, share_criterion, share_gradients, summed
-from course.engine.errors import EngineError, NonFiniteError
+from course.engine.distributed import num_ranks, rank, share_criterion, share_gradients, summed
+from course.engine.errors import CheckpointError, EngineError, NonFiniteError
 from course.engine.evaluation import evaluate
 from course.engine.history import History
 from course.engine.loss_of import LossOf, OwnLoss, PairLoss, as_loss_of
+from course.engine.module_state import ModuleState
 from course.engine.one_graph import OneGraph
 from course.engine.placement import choose_device, move_training_
 from course.engine.precision import Precision
@@ -152,12 +155,13 @@ class Trainer:
             val_loader: Likewise; evaluated after each epoch.
             epochs: Passes over the data, counted from the start of the run, not of this call.
             max_updates: Weight updates, likewise. The run may end inside an epoch; it is evaluated
-                and can be resumed there.
+                and can be resumed there. For early stopping and `SWA` only whole epochs count.
             resume: A checkpoint or a run directory to continue from; `"auto"` continues from
-                `run_dir` if it holds a checkpoint, and starts from scratch if not.
-            on_change: What to do if learning rate, clipping, criterion, data or the like differ
-                from those of the checkpoint: `"refuse"`, or `"accept"` and continue with the new
-                ones.
+                `run_dir` if it holds a checkpoint, and starts from scratch if not. A run that a
+                callback stopped stays stopped, with a warning, unless `on_change` is `"accept"`.
+            on_change: What to do if learning rate, clipping, criterion, model, data or the like
+                differ from those of the checkpoint: `"refuse"`, or `"accept"` and continue with the
+                new ones.
             checkpoint_every: Updates between two checkpoints; one is written after every epoch in
                 any case.
             monitor: The number that chooses the best epoch; `val_loss` if there is a `val_loader`.
@@ -172,10 +176,10 @@ class Trainer:
                 whose name the record itself uses, e.g. `epochs`, is stored as `config.epochs`.
 
         Returns:
-            A dictionary per epoch; `.best` is the best one. Its keys are epoch, updates,
-            train_loss, lr (of the first parameter group), grad_norm, skipped and seconds; with a
-            `val_loader` also val_loss, for class targets val_accuracy, and val_ with the name of
-            each metric.
+            A dictionary per epoch; `.best` is the best one. An epoch in which an earlier call ended
+            has two, which differ in `updates`. Its keys are epoch, updates, train_loss, lr (of the
+            first parameter group), grad_norm, skipped and seconds; with a `val_loader` also
+            val_loss, for class targets val_accuracy, and val_ with the name of each metric.
 
         Raises:
             EngineError: Something cannot work; raised before the first update if it can be seen
@@ -195,6 +199,7 @@ class Trainer:
             metrics=metrics,
         )
         self.batches = EpochBatches(train_loader, self.device)
+        self.validation = None if val_loader is None else ValidationBatches(val_loader, self.device)
         preflight.check_loaders(self.batches, val_loader, self.plan)
         preflight.warn_of_batch_norm(self.model, self.accum_steps)
         self.loss_of = self._seam(val_loader)
@@ -210,6 +215,8 @@ class Trainer:
                 callback.reset()
         if self.run_dir is not None or resume is not None:
             self.description = describe(self, val_loader, config)
+            loss = self.own_loss_of if self.criterion is None else self.criterion
+            self.modules = ModuleState({"model": self.model, "loss": loss})
         self.one_graph = OneGraph(self) if self.compile == "step" else None
         self._runs_alone = (
             not self.hooks.during_epochs
@@ -232,28 +239,30 @@ class Trainer:
                 if self._finished():  # a callback has called stop()
                     break
                 started = time.perf_counter()
-                whole = self._train_epoch()
+                self._train_epoch()
                 self.hooks.on_validation_start()
                 self._evaluate(val_loader, started)
                 self._keep_best()
                 self.hooks.on_epoch_end()
-                if whole:
+                if self.progress.epoch_is_whole:
                     self._schedule("epoch")
                     self.progress.next_epoch()
                 self._save_last()
-            self.hooks.on_fit_end()
         return self.history
 
-    def stop(self, reason: str) -> None:
-        """End the run after the current update; `reason` goes into the record."""
-        self.progress.stopped = reason
+    def stop(self, reason: str | None = None) -> None:
+        """End the run after the current update; `reason` goes into the record.
+
+        A resumed run stays stopped; `fit(..., resume=..., on_change="accept")` continues it.
+        """
+        self.progress.stopped = "no reason was given" if reason is None else str(reason)
 
     @property
     def judged_model(self) -> nn.Module:
-        """The model that validation and `best.pt` use: with averaged weights if a callback has
-        them, else the one being trained."""
-        averaged = (getattr(callback, "model", None) for callback in self.callbacks)
-        return next((model for model in averaged if isinstance(model, nn.Module)), self.model)
+        """The model that validation and `best.pt` use: the averaged one if a `WeightAverage` has
+        averaged, else the one being trained."""
+        averages = (c.model for c in self.callbacks if isinstance(c, WeightAverage))
+        return next((model for model in averages if model is not None), self.model)
 
     def _seam(self, val_loader: Any) -> PairLoss | OwnLoss | None:
         """What a batch costs; None for a step of the user's own without validation."""
@@ -266,13 +275,16 @@ class Trainer:
             return None
         return as_loss_of(self.criterion, self.own_loss_of, self.batches.all_targets)
 
-    def _train_epoch(self) -> bool:
-        """Train on the rest of the epoch under way; False where the run ends inside it."""
+    def _train_epoch(self) -> None:
+        """Train on the rest of the epoch under way, or on as much of it as the run lasts."""
         progress, plan = self.progress, self.plan
         train_mode_(self.model)
         if not progress.update and self.own_step is None:
             self.loss_of.check = partial(
-                preflight.check_pair, self.criterion, self.batches.all_targets
+                preflight.check_pair,
+                self.criterion,
+                self.batches.all_targets,
+                val_targets=self.validation.all_targets if self.validation else None,
             )
         if not progress.micro_batch and hasattr(self.loss_of, "start_pass"):
             self.loss_of.start_pass()
@@ -297,7 +309,6 @@ class Trainer:
                 self._save_last()
         self._log()
         preflight.check_trained(progress)
-        return progress.micro_batch == progress.micro_batches_per_epoch
 
     def _update(self, micro_batches: list[Batch]) -> StepReport:
         """One step over a window."""
@@ -352,7 +363,7 @@ class Trainer:
             **progress.named_means(),
         }
         if val_loader is not None:
-            with undisturbed(self.device):
+            with self._epoch_kept(), undisturbed(self.device):
                 validation = evaluate(
                     self.judged_model,
                     val_loader,
@@ -369,8 +380,24 @@ class Trainer:
             "seconds": round(time.perf_counter() - started, 3),
         }
         self.history.add(line)
+        preflight.warn_of_no_number(self.history)
         progress.recorded = progress.update
         self.record.log("epoch", line)
+
+    @contextmanager
+    def _epoch_kept(self) -> Iterator[None]:
+        """Where validation fails, the epoch's work is saved; a resumed run validates it again."""
+        before = self.validation.state_dict()
+        try:
+            yield
+        except Exception as error:
+            error.add_note(f"validation after epoch {self.progress.epoch}")
+            if self.run_dir is not None and num_ranks() == 1:  # others may still be validating
+                self.validation.load_state_dict(before)
+                with suppress(EngineError, CheckpointError):
+                    self._save_last()
+                    error.add_note(f"{self.run_dir}: holds this epoch's work; resume from there.")
+            raise
 
     def _keep_best(self) -> None:
         """Save the weights where this epoch is the best so far."""

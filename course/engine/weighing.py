@@ -60,6 +60,34 @@ class Measured:
     numbers: str = ""
     """The losses that were compared, for an error message."""
 
+    def state_dict(self) -> dict[str, Any]:
+        """What `measured_there` needs to weight in the same way in another process."""
+        weigh = self.weigher[0]
+        masked = isinstance(weigh, partial) and weigh.func is unmasked
+        ignore_index, class_weights = weigh.args if masked else (None, None)
+        return {
+            "kind": self.kind,
+            "known": self.known,
+            "numbers": self.numbers,
+            "ignore_index": ignore_index,
+            "class_weights": class_weights,
+        }
+
+
+def measured_there(criterion: Criterion, state: dict[str, Any], device: torch.device) -> Measured:
+    """What an earlier process measured of this criterion, from `Measured.state_dict`."""
+    kind, class_weights = state["kind"], state["class_weights"]
+    if class_weights is not None:  # rather the criterion's own: it may change them
+        same = (v for v in _all_vectors(criterion) if torch.equal(v.cpu(), class_weights))
+        class_weights = next(same, class_weights.to(device))
+    if kind == "sum":
+        weigh = _examples_or_known(criterion)
+    elif state["ignore_index"] is not None:
+        weigh = partial(unmasked, state["ignore_index"], class_weights)
+    else:
+        weigh = torch.numel if kind == "mean over numbers" else num_examples
+    return Measured((weigh, kind == "sum"), kind, state["known"], state["numbers"])
+
 
 @dataclass
 class _Split:
@@ -242,9 +270,14 @@ def _whole_numbers(criterion: Criterion) -> Iterator[int]:
 
 def _vectors(criterion: Criterion, targets: Tensor) -> Iterator[Tensor]:
     """Vectors that could be class weights."""
+    for vector in _all_vectors(criterion):
+        if len(vector) > int(targets.max()) and (vector >= 0).all():
+            yield vector
+
+
+def _all_vectors(criterion: Criterion) -> Iterator[Tensor]:
     for thing in _held(criterion):
-        vector = isinstance(thing, Tensor) and thing.dim() == 1 and thing.is_floating_point()
-        if vector and len(thing) > int(targets.max()) and (thing >= 0).all():
+        if isinstance(thing, Tensor) and thing.dim() == 1 and thing.is_floating_point():
             yield thing.detach()
 
 

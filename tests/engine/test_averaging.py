@@ -118,3 +118,22 @@ def test_settings_that_average_nothing_are_refused():
         EMA(decay=1.5)
     with pytest.raises(EngineError, match="expected an epoch, counted from 1"):
         SWA(start=0)
+
+
+def test_a_callback_that_holds_some_other_model_does_not_replace_the_judged_one(tmp_path):
+    """Distillation: the teacher is neither validated nor saved as the best model."""
+
+    class Distillation(Callback):
+        def __init__(self) -> None:
+            self.model = make_model().requires_grad_(False)
+
+        def on_epoch_end(self, trainer):
+            pass
+
+    plain, expected = fit(Distillation.__new__(Distillation), epochs=2)  # no teacher yet
+    model, history = fit(Distillation(), tmp_path / "run", epochs=2)
+    assert history.column("val_loss") == expected.column("val_loss")
+    best = make_model()
+    load_weights(best, tmp_path / "run" / "best.pt")
+    assert torch.equal(best[0].weight, model[0].weight)
+    assert torch.equal(model[0].weight, plain[0].weight)

@@ -14,12 +14,15 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau, StepL
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from course.engine import (
+    SWA,
     Callback,
+    CheckpointError,
     EarlyStopping,
     EngineError,
     Loss,
     Trainer,
     evaluate,
+    read_runs,
     train_one_epoch,
     train_step,
 )
@@ -262,3 +265,75 @@ def test_a_direction_that_contradicts_the_name_is_warned_of():
 def test_the_direction_comes_from_the_name():
     history = fit(val=loader(), monitor="val_accuracy", epochs=5)
     assert history.best["val_accuracy"] == max(history.column("val_accuracy"))
+
+
+class OwnCheck(Callback):
+    def check(self):
+        return True
+
+    def on_epoch_end(self, trainer):
+        self.check()
+
+
+class OwnReset(Callback):
+    def reset(self, num):
+        self.num = num
+
+    def on_epoch_end(self, trainer):
+        pass
+
+
+class OnlyState(Callback):
+    def state_dict(self):
+        return {}
+
+    def on_epoch_end(self, trainer):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("callback", "says"),
+    [
+        (OwnCheck(), r"check is called with \(trainer, names\).*or give it another name"),
+        (OwnReset(), r"reset is called with \(\).*Write def reset\(self\), or"),
+        (OnlyState(), r"has state_dict but no load_state_dict.*def load_state_dict\(self, state\)"),
+    ],
+)
+def test_methods_that_are_called_by_chance_are_said_when_the_trainer_is_made(callback, says):
+    with pytest.raises(EngineError, match=says):
+        trainer(callbacks=[callback])
+
+
+class OwnError(EngineError):
+    def __init__(self, what, number):
+        super().__init__(f"{what} {number}")
+
+
+def test_an_error_of_a_class_of_ones_own_arrives_with_its_place():
+    def loss_of(model, batch):
+        raise OwnError("mine", 2)
+
+    net = model()
+    run = Trainer(net, optimizer=SGD(net.parameters(), lr=0.1), loss_of=loss_of, device="cpu")
+    with pytest.raises(OwnError, match="mine 2") as caught:
+        run.fit(loader(), epochs=1, progress=False)
+    assert "epoch 1, batch 0" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("resume", [True, 3])
+def test_resume_is_a_path(resume):
+    with pytest.raises(CheckpointError, match=rf"resume = {resume}: .* use resume='auto'"):
+        fit(resume=resume)
+
+
+def test_what_would_pass_in_silence_is_said():
+    nan = loader(torch.full_like(X, torch.nan))
+    with pytest.warns(
+        UserWarning, match="epoch 1: val_loss is nan, so it cannot be the best"
+    ) as seen:
+        fit(val=nan, epochs=3)
+    assert sum("val_loss is nan" in str(warning.message) for warning in seen) == 1
+    with pytest.warns(UserWarning, match=r"SWA\(start=50\) in a run of 1 epochs averages nothing"):
+        fit(make={"callbacks": [SWA(50)]})
+    with pytest.raises(EngineError, match="/nope: no such directory"):
+        read_runs("/nope")

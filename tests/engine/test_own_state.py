@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler, Sampler, TensorDataset
 
+from course.data import make_loader
 from course.engine import CheckpointError, Trainer
 
 NUM = 24
@@ -177,3 +178,49 @@ def test_what_a_data_set_caches_and_notes_is_left_alone():
     assert state.changed() == {"0.asked": 1} and state.lost() == []
     state.put_back({})
     assert (data.asked, data.notes.rows, list(data.cache)) == (0, [3], [3])
+
+
+VAL = TensorDataset(X, Y)
+
+
+def own_generator():
+    return torch.Generator().manual_seed(3)
+
+
+VALIDATIONS = {
+    "sampler": lambda: DataLoader(
+        VAL,
+        5,
+        sampler=RandomSampler(VAL, replacement=True, num_samples=10, generator=own_generator()),
+    ),
+    "shuffle": lambda: DataLoader(VAL, 5, shuffle=True, generator=own_generator()),
+    "counter": lambda: DataLoader(VAL, 5, sampler=SomeOfThem()),
+    "position": lambda: make_loader(VAL, 5, shuffle=True, drop_last=True),
+}
+
+
+class SomeOfThem(Own):
+    """Other rows at each pass, counted by itself."""
+
+    def begin(self):
+        self.passes = 0
+
+    def order_of_epoch(self):
+        self.passes += 1
+        return order_by(self.passes)[:10]
+
+
+@pytest.mark.parametrize("name", VALIDATIONS)
+def test_validation_draws_in_a_resumed_run_as_it_would_have(tmp_path, name):
+    def losses(epochs, directory=None, resume=None):
+        torch.manual_seed(0)
+        model = nn.Linear(5, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        trainer = Trainer(model, nn.CrossEntropyLoss(), optimizer, seed=1, run_dir=directory)
+        history = trainer.fit(
+            [(X, Y)], VALIDATIONS[name](), epochs=epochs, resume=resume, progress=False
+        )
+        return history.column("val_loss")
+
+    losses(2, tmp_path / "run")
+    assert losses(4, tmp_path / "run", resume="auto") == losses(4)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
 import subprocess
+import warnings
 
 import pytest
 import torch
@@ -14,7 +17,17 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 from typer.testing import CliRunner
 
 from course.data.loading import InMemoryLoader, make_loader
-from course.engine import EngineError, NonFiniteError, Trainer, compare, read_run, read_runs
+from course.engine import (
+    Callback,
+    EngineError,
+    NonFiniteError,
+    Trainer,
+    checkpoint,
+    compare,
+    load_weights,
+    read_run,
+    read_runs,
+)
 from course.engine.record import code_identity, data_identity
 from course.engine.runs_cli import app
 
@@ -22,7 +35,10 @@ INPUTS = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
 TARGETS = torch.arange(24) % 3
 
 
-def train(run_dir, *, lr=0.1, seed=0, batch_size=4, val=None, inputs=INPUTS, **options):
+def train(
+    run_dir, *, lr=0.1, seed=0, batch_size=4, val=None, inputs=INPUTS, epochs=2, callbacks=(),
+    **options,
+):  # fmt: skip
     torch.manual_seed(0)
     model = nn.Linear(4, 3)
     trainer = Trainer(
@@ -32,10 +48,11 @@ def train(run_dir, *, lr=0.1, seed=0, batch_size=4, val=None, inputs=INPUTS, **o
         seed=seed,
         device="cpu",
         run_dir=run_dir,
+        callbacks=callbacks,
     )
     loader = DataLoader(TensorDataset(inputs[:18], TARGETS[:18]), batch_size)
     val = val or DataLoader(TensorDataset(inputs[18:], TARGETS[18:]), 6)
-    return trainer.fit(loader, val, epochs=2, progress=False, **options)
+    return trainer.fit(loader, val, epochs=epochs, progress=False, **options)
 
 
 def test_a_record_says_what_the_run_was(tmp_path):
@@ -105,12 +122,100 @@ def test_a_failed_run_says_why(tmp_path):
     assert content["status"] == "failed" and "NonFiniteError" in content["reason"]
 
 
+class FailsAtTheEnd(Callback):
+    """Its on_fit_end fails; the update before it too, if asked."""
+
+    def __init__(self, *, earlier: bool) -> None:
+        self.earlier, self.ended = earlier, 0
+
+    def on_update_end(self, trainer):
+        if self.earlier:
+            raise ValueError("mine")
+
+    def on_fit_end(self, trainer):
+        self.ended += 1
+        raise RuntimeError("in on_fit_end")
+
+
+@pytest.mark.parametrize(
+    ("earlier", "error", "says"), [(True, ValueError, "mine"), (False, RuntimeError, "in on_fit")]
+)
+def test_an_error_in_on_fit_end_does_not_hide_the_first(tmp_path, earlier, error, says):
+    callback = FailsAtTheEnd(earlier=earlier)
+    with pytest.raises(error, match=says) as caught:
+        train(tmp_path / "run", callbacks=[callback])
+    content = read_run(tmp_path / "run").content
+    assert content["status"] == "failed" and says in content["reason"]
+    assert callback.ended == 1
+    assert not earlier or "on_fit_end then raised RuntimeError" in caught.value.__notes__[-1]
+
+
 def test_a_killed_run_is_still_running_and_its_best_is_in_the_log(tmp_path):
     history = train(tmp_path / "run")
     record = tmp_path / "run" / "run.json"
     content = json.loads(record.read_text())
     record.write_text(json.dumps(content | {"status": "running", "best": None}))
     assert read_run(tmp_path / "run").best["val_loss"] == history.best["val_loss"]
+
+
+def test_a_directory_in_which_another_process_trains_is_said(tmp_path):
+    train(tmp_path / "run")
+    record = tmp_path / "run" / "run.json"
+    content = json.loads(record.read_text()) | {"status": "running"}
+    assert content["process"]["pid"] == os.getpid()
+    content["process"]["pid"] = os.getppid()
+    record.write_text(json.dumps(content))
+    with pytest.warns(UserWarning, match=rf"process {os.getppid()} is still training there"):
+        train(tmp_path / "run", resume="auto", epochs=3)
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    content["process"]["pid"] = gone.pid
+    record.write_text(json.dumps(content))
+    with warnings.catch_warnings():  # it was killed: the usual case
+        warnings.simplefilter("error")
+        train(tmp_path / "run", resume="auto", epochs=4)
+
+
+def test_a_run_that_continues_elsewhere_has_its_best_weights_there(tmp_path):
+    worsens = {"monitor": "train_loss", "mode": "max", "config": None}  # epoch 1 stays the best
+    train(tmp_path / "first", **worsens)
+    history = train(tmp_path / "second", resume=tmp_path / "first", epochs=3, **worsens)
+    best = load_weights(nn.Linear(4, 3), tmp_path / "second" / "best.pt")
+    assert best["epoch"] == history.best["epoch"] == 1
+    logged = [line["epoch"] for line in read_run(tmp_path / "second").metrics() if "lr" in line]
+    assert set(logged) == {1, 2, 3}
+    (tmp_path / "first" / "best.pt").unlink()
+    with pytest.warns(UserWarning, match="no best.pt of the best epoch so far, 1"):
+        train(tmp_path / "third", resume=tmp_path / "first", epochs=3, **worsens)
+
+
+def test_the_working_directory_cannot_be_set_aside(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train(".")
+    with pytest.raises(EngineError, match=r"run_dir = '\.': holds an earlier run.*runs/second"):
+        train(".")
+    assert read_run(tmp_path).status == "finished"
+
+
+class Deletes(Callback):
+    def on_epoch_start(self, trainer):
+        if trainer.progress.epoch == 2:
+            shutil.rmtree(trainer.run_dir)
+
+
+def test_a_directory_that_is_deleted_during_the_run_is_said(tmp_path):
+    with pytest.raises(EngineError, match="gone: was it moved or deleted"):
+        train(tmp_path / "run", callbacks=[Deletes()])
+
+
+def test_weights_come_with_the_numbers_of_the_epoch_that_has_just_ended(tmp_path):
+    history = train(tmp_path / "run")
+    model = nn.Linear(4, 3)
+    assert load_weights(model, tmp_path / "run") == history[-1]
+    state = checkpoint.load(tmp_path / "run" / "last.pt")
+    state["progress"]["update"] += 1
+    checkpoint.save(state, tmp_path / "inside.pt")
+    assert load_weights(model, tmp_path / "inside.pt") == {}
 
 
 def test_data_has_an_identity_of_its_examples_and_their_order():
@@ -209,3 +314,13 @@ def test_every_log_line_has_a_gradient_norm(tmp_path):
     lines = [line for line in map(json.loads, text.splitlines()) if line["kind"] == "update"]
     assert len(lines) == 10
     assert all(line["grad_norm"] > 0 for line in lines)
+
+
+@pytest.mark.parametrize("content", [{"settings": {}}, [], 5, {"settings": {"monitor": "loss"}}])
+def test_a_record_of_something_else_is_named_and_the_others_are_listed(tmp_path, content):
+    train(tmp_path / "mine")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "run.json").write_text(json.dumps(content))
+    result = CliRunner().invoke(app, ["list", str(tmp_path)])
+    assert result.exit_code == 2 and "mine" in result.output
+    assert "other" in result.stderr and "was not written by this engine" in result.stderr

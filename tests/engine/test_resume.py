@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -13,13 +14,22 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 sys.path.insert(0, str(Path(__file__).parent))
 import tiny_job
 from tiny_job import assert_same_bits
 
 from course.data.sampling import ResumableBatchSampler
-from course.engine import Callback, CheckpointError, Trainer, checkpoint, load_weights
+from course.engine import (
+    SWA,
+    Callback,
+    CheckpointError,
+    EngineError,
+    Trainer,
+    checkpoint,
+    load_weights,
+)
 from tests.sampling import THOROUGH, sample
 
 # Children are forked from a process that has loaded torch and done nothing: starting one is quick.
@@ -304,3 +314,53 @@ def test_the_sampler_enters_any_epoch_at_any_batch():
     whole = list(sampler), list(sampler)
     sampler.set_position(1, 2)
     assert list(sampler) == whole[1][2:]
+
+
+class OneBadRow(torch.utils.data.Dataset):
+    """Row 11 is narrower than the others, until it is repaired."""
+
+    def __init__(self, *, bad: bool) -> None:
+        self.bad = bad
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int):
+        row = torch.full((4,), float(index))
+        return row[:3] if self.bad and index == 11 else row, index % 2
+
+
+def fit_then_validate(directory, *, bad, val=None):
+    torch.manual_seed(0)
+    model, average = torch.nn.Linear(4, 2), SWA(1)
+    trainer = Trainer(
+        model, torch.nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.1),
+        run_dir=directory, callbacks=[average], device="cpu", seed=0,
+    )  # fmt: skip
+    train = DataLoader(OneBadRow(bad=False), 4, shuffle=True)
+    generator = torch.Generator().manual_seed(5)
+    rows = RandomSampler(OneBadRow(bad=False), generator=generator)
+    val = val or DataLoader(OneBadRow(bad=bad), 1, sampler=rows)
+    history = trainer.fit(train, val, epochs=2, resume="auto", progress=False)
+    return history.column("val_loss"), average.model.weight, average.averaged.n_averaged
+
+
+def test_a_validation_that_fails_loses_no_epoch(tmp_path):
+    expected = fit_then_validate(None, bad=False)
+    with pytest.raises(RuntimeError) as caught:
+        fit_then_validate(tmp_path / "run", bad=True)
+    notes = "\n".join(caught.value.__notes__)
+    assert re.search(r"batch \d+ \(from 0\) of the pass\nvalidation after epoch 1\n.*resume", notes)
+    assert checkpoint.load(tmp_path / "run" / "last.pt")["progress"]["update"] == 4
+    losses, weight, num = fit_then_validate(tmp_path / "run", bad=False)
+    assert losses == expected[0] and torch.equal(weight, expected[1]) and num == expected[2] == 2
+
+
+def test_every_validation_label_is_looked_at_before_the_first_update():
+    inputs, labels = torch.zeros(16, 4), torch.arange(16) % 2
+    labels[-1] = 7
+    val = DataLoader(TensorDataset(inputs, labels), 4)
+    with pytest.raises(
+        EngineError, match=r"batch 0 .*: validation labels run from 0 to 7, but the"
+    ):
+        fit_then_validate(None, bad=False, val=val)

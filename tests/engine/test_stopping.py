@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 from torch.optim import SGD
+from torch.utils.data import DataLoader, IterableDataset
 
-from course.engine import EarlyStopping, History, KeepBest, Trainer
+from course.engine import SWA, EarlyStopping, History, KeepBest, Trainer
 from course.engine.improvement import better
 
 
@@ -38,7 +39,9 @@ def test_the_lectures_traces(trace, options, index):
     assert stops_at(trace, **options) == index
 
 
-@pytest.mark.parametrize("bad", [{"patience": -1}, {"min_delta": -0.1}, {"mode": "lowest"}])
+@pytest.mark.parametrize(
+    "bad", [{"patience": -1}, {"patience": True}, {"min_delta": -0.1}, {"mode": "lowest"}]
+)
 def test_bad_settings_are_refused(bad):
     with pytest.raises(ValueError, match="expected"):
         EarlyStopping(**bad)
@@ -100,3 +103,57 @@ def test_the_best_of_a_history_is_the_first_of_equals_and_never_nan():
     empty.add({"epoch": 1, "val_loss": NAN})
     with pytest.raises(LookupError, match="no epoch has a finite val_loss"):
         _ = empty.best
+
+
+def in_parts(directory, make_callback, parts):
+    """A run of 3 epochs of 4 updates, cut after each of `parts` and resumed."""
+    generator = torch.Generator().manual_seed(0)
+    batches = [(torch.randn(8, 3, generator=generator), torch.arange(8) % 2) for _ in range(4)]
+    for number, max_updates in enumerate([*parts, None]):
+        callback = make_callback()
+        trainer, _ = trainer_and_batch(callbacks=[callback], run_dir=directory)
+        resume = "auto" if number else None
+        history = trainer.fit(
+            batches, batches, epochs=3, max_updates=max_updates, resume=resume, progress=False
+        )
+    return trainer, callback, history
+
+
+def test_an_epoch_in_which_a_run_ends_is_no_epoch_to_wait_for(tmp_path):
+    def make():
+        return EarlyStopping(patience=3, monitor="val_loss", mode="max")  # it always falls
+
+    trainer, _, whole = in_parts(tmp_path / "whole", make, [])
+    assert trainer.progress.stopped is None and len(whole) == 3
+    trainer, callback, history = in_parts(tmp_path / "cut", make, [1, 2, 3, 5, 6])
+    assert trainer.progress.update == 12 and callback.waited == 2
+    assert history.column("updates") == [1, 2, 3, 4, 5, 6, 8, 12]
+
+
+def test_the_direction_of_its_own_number_is_known_in_a_resumed_run_too(tmp_path):
+    def make():
+        return EarlyStopping(patience=3, monitor="val_accuracy")
+
+    _, callback, history = in_parts(tmp_path / "run", make, [4])
+    assert callback.best == max(history.column("val_accuracy"))
+
+
+def test_weights_are_averaged_once_for_each_whole_epoch(tmp_path):
+    _, whole, _ = in_parts(tmp_path / "whole", lambda: SWA(1), [])
+    _, cut, _ = in_parts(tmp_path / "cut", lambda: SWA(1), [3, 4, 6])
+    assert cut.averaged.n_averaged == whole.averaged.n_averaged == 3
+    assert torch.equal(cut.model.weight, whole.model.weight)
+
+
+def test_the_end_of_a_loader_without_a_length_has_one_line(tmp_path):
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(zip(torch.eye(3).repeat(4, 1), torch.arange(12) % 2, strict=True))
+
+    for max_updates, resume in ((3, None), (None, "auto")):
+        trainer, batch = trainer_and_batch(run_dir=tmp_path / "run")
+        history = trainer.fit(
+            DataLoader(Stream(), 4), batch, epochs=2, max_updates=max_updates, resume=resume,
+            progress=False,
+        )  # fmt: skip
+    assert history.column("updates") == [3, 6]
