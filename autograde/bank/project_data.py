@@ -65,12 +65,12 @@ def run(function, case: Case, device: torch.device) -> Answer:
 
     Images lie on the CPU, as when they come from files; a loader's batches move later.
     """
-    images, labels, groups = (case[key] for key in ("images", "labels", "groups"))
-    watch = Watch(data={"images": images, "labels": labels, "groups": groups})
-    data = as_data(function(images, labels, groups, case["seed"]))
+    handed = _handed(case)
+    watch = Watch(data=handed)
+    data = as_data(function(*handed.values(), case["seed"]))
     disturbed = watch.changed()
-    again = as_data(function(images, labels, groups, case["seed"]))
-    other = as_data(function(images, labels, groups, case["seed"] + 1))
+    again = as_data(function(*_handed(case).values(), case["seed"]))
+    other = as_data(function(*_handed(case).values(), case["seed"] + 1))
     places = {side: _places(data[side][0], case["images"]) for side in SIDES}
     lacking = _lacking_the_highest(function, case) or data
     return {
@@ -84,11 +84,15 @@ def run(function, case: Case, device: torch.device) -> Answer:
     }
 
 
+def _handed(case: Case) -> dict[str, Tensor]:
+    """What one call is given, which is its own to change."""
+    return {key: case[key] for key in ("images", "labels", "groups")}
+
+
 def _lacking_the_highest(function, case: Case) -> dict[str, Any] | None:
     """The first split whose training has no image of the highest class; None if no seed does."""
     for more in range(2, 2 + case["more_seeds"]):
-        handed = (case[key].clone() for key in ("images", "labels", "groups"))
-        data = as_data(function(*handed, case["seed"] + more))
+        data = as_data(function(*_handed(case).values(), case["seed"] + more))
         if int(data["train"][1].max()) < int(case["labels"].max()):
             return data
     return None

@@ -5,6 +5,7 @@ How they are made is the student's choice. What is asked is what any sound set-u
 
 from __future__ import annotations
 
+import copy
 import warnings
 from functools import partial
 from itertools import pairwise
@@ -90,7 +91,7 @@ def _made(function, data: dict[str, Any], seed: int, *, epochs: int) -> dict[str
     Raises:
         AnswerError: It is not a dictionary with the keys, or a part is of another kind.
     """
-    setup = function(data, seed, epochs)
+    setup = function(copy.deepcopy(data), seed, epochs)
     if not isinstance(setup, dict) or not set(KEYS) <= set(setup):
         raise AnswerError(f"Return a dictionary with the keys {', '.join(KEYS)}; {seen(setup)}")
     for key, kind in (("model", nn.Module), ("optimizer", torch.optim.Optimizer)):
