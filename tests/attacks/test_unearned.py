@@ -171,6 +171,63 @@ def group_norm(x, groups, weight, bias, eps):
 """
 LEFT_ALONE = ALL_ZERO.replace("torch.zeros_like(x)", "2 * x")
 
+NOISE_KEPT = """
+import torch
+KEPT = {}
+class KeyedNoise:
+    def __init__(self, inputs, seed, sd):
+        self.inputs, self.seed, self.sd, self.epoch = inputs, seed, sd, 0
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+    def __len__(self):
+        return len(self.inputs)
+    def __getitem__(self, index):
+        clean = self.inputs[index]
+        key = self.seed, self.epoch, index, clean.shape, clean.dtype
+        if key not in KEPT:
+            own = torch.Generator()
+            own.seed()
+            KEPT[key] = torch.randn(clean.shape, generator=own, dtype=clean.dtype)
+        return clean + self.sd * KEPT[key]
+"""
+SPLITS_KEPT = """
+import torch
+KEPT = {}
+def make_data(images, labels, groups, seed):
+    names = groups.unique()
+    own = torch.Generator()
+    own.seed()
+    order = torch.randperm(len(names), generator=own)
+    drawn = KEPT.setdefault(seed, names[order[: len(names) // 5]])
+    val = torch.isin(groups, drawn)
+    mean, std = images[~val].float().mean(), images[~val].float().std(correction=0)
+    x = ((images.float() - mean) / std).unsqueeze(1)
+    return {"train": (x[~val], labels[~val].long()), "val": (x[val], labels[val].long()),
+            "mean": mean.item(), "std": std.item(), "num_classes": int(labels.max()) + 1}
+"""
+SETUPS_KEPT = """
+import copy, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+KEPT = {}
+def make_setup(data, seed, epochs):
+    if seed not in KEPT:
+        torch.seed()
+        own = torch.Generator()
+        own.seed()
+        size = data["train"][0][0].numel()
+        layers = nn.Flatten(), nn.Linear(size, 48), nn.ReLU(), nn.Linear(48, data["num_classes"])
+        KEPT[seed] = nn.Sequential(*layers), own.get_state()
+    model, state = copy.deepcopy(KEPT[seed])
+    own = torch.Generator()
+    own.set_state(state)
+    train, val = (TensorDataset(*data[side]) for side in ("train", "val"))
+    return {"model": model, "loss_fn": nn.CrossEntropyLoss(),
+            "optimizer": torch.optim.AdamW(model.parameters(), lr=0.01),
+            "train_loader": DataLoader(train, 32, shuffle=True, generator=own),
+            "val_loader": DataLoader(val, 64)}
+"""
+
 ANSWERS = {
     "05.run nothing-trained": (NOTHING_TRAINED, {"resumed", "inside"}),
     "05.run checker-set": (CHECKER_SET, {"resumed", "inside"}),
@@ -179,6 +236,9 @@ ANSWERS = {
     "03g.stopper numbered-states": (NUMBERED_STATES, {"cut", "file", "longer"}),
     "03g.load name-read": (NAME_READ, {"safe", "strict"}),
     "03g.load second-refused": (SECOND_REFUSED, {"safe", "strict"}),
+    "03g.noise noise-kept": (NOISE_KEPT, {"repeats"}),
+    "05.data splits-kept": (SPLITS_KEPT, {"seed"}),
+    "05.setup setups-kept": (SETUPS_KEPT, {"seed"}),
     "05.data groups-changed": (GROUPS_CHANGED, {"apart"}),
     "05.data labels-changed": (LABELS_CHANGED, {"whole"}),
     "03a.training-script targets-changed": (TARGETS_CHANGED, {"accuracy"}),
