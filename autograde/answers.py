@@ -12,15 +12,18 @@ import random
 import re
 import sysconfig
 import traceback
+from collections import UserDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from autograde.apart import RaisedApart, describing
 from autograde.devices import advice
 from autograde.exercise import Answer, AnswerError, Case, Exercise, NotAllowedError
 from autograde.words import BY_A_MODEL
@@ -49,22 +52,30 @@ def answer_of(
 ) -> Answer | Raised:
     """Call a function on a case, with the same random numbers each time: its answer, or what it
     raised."""
+    describe = partial(_described, exercise, function)
     try:
-        with usual_torch(device):
+        with usual_torch(device), describing(describe):
             _look_at_arguments(exercise, function)
-            return exercise.run(function, copy_of(case), device)
-    except NotImplementedError as fault:
-        return Raised("NotImplementedError", uncoloured(str(fault)))
+            return exercise.run(function, Drawn(case), device)
+    except RaisedApart as fault:
+        return fault.raised
     except Exception as fault:
-        if isinstance(fault, (AnswerError, NotAllowedError)) and _raised_by_us(fault):
-            return Raised(type(fault).__name__, uncoloured(str(fault)))
-        text = shortened(" ".join(uncoloured(str(fault)).split()))
-        if _in_our_own_code(fault, function):
-            return Raised("AnswerError", _not_understood(exercise, type(fault).__name__, text))
-        line = BY_A_MODEL if _by_a_model(fault, function) else _line_of(fault, function)
-        said = text.removesuffix(".") if line else text
-        own = "Own" if isinstance(fault, (AnswerError, NotAllowedError)) else ""
-        return Raised(own + type(fault).__name__, said + line + advice(text))
+        return describe(fault)
+
+
+def _described(exercise: Exercise, function: Callable[..., Any], fault: Exception) -> Raised:
+    """What was raised, as an answer."""
+    if isinstance(fault, NotImplementedError):
+        return Raised("NotImplementedError", uncoloured(str(fault)))
+    if isinstance(fault, (AnswerError, NotAllowedError)) and _raised_by_us(fault):
+        return Raised(type(fault).__name__, uncoloured(str(fault)))
+    text = shortened(" ".join(uncoloured(str(fault)).split()))
+    if _in_our_own_code(fault, function):
+        return Raised("AnswerError", _not_understood(exercise, type(fault).__name__, text))
+    line = BY_A_MODEL if _by_a_model(fault, function) else _line_of(fault, function)
+    said = text.removesuffix(".") if line else text
+    own = "Own" if isinstance(fault, (AnswerError, NotAllowedError)) else ""
+    return Raised(own + type(fault).__name__, said + line + advice(text))
 
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -161,6 +172,18 @@ def usual_torch(device: Any) -> Iterator[None]:
         random.seed(0)
         np.random.seed(0)
         yield
+
+
+class Drawn(UserDict[str, Any]):
+    """A case that stays as it was drawn: each look at a value gives a copy of it.
+
+    What a function was handed is its own to change; what is read from the case afterwards, to judge
+    by, is not what the function has made of it.
+    """
+
+    def __getitem__(self, key: str) -> Any:
+        """A copy of the value."""
+        return copy_of(self.data[key])
 
 
 def copy_of(case: Any) -> Any:

@@ -170,7 +170,7 @@ def _rows(x: Tensor) -> Tensor:
 def _as_rows(new: New, case: Case, x: Tensor) -> str:
     """Whether images leave the same memory as their pixels do, each a row."""
     left = []
-    for numbers in (x, _rows(x)):
+    for numbers in (x.clone(), _rows(x).clone()):
         norm = new()
         _fill(norm, case, "running_mean", "running_var")
         _out(norm, numbers)
@@ -189,7 +189,10 @@ def _affine_in_eval(norm: nn.Module, plain: nn.Module, case: Case, x: Tensor) ->
         one.eval()
     weight, bias = (case[name].to(x) for name in ("weight", "bias"))
     return torch.allclose(
-        _rows(_out(norm, x)), _out(plain, _rows(x)) * weight + bias, rtol=1e-3, atol=1e-4
+        _rows(_out(norm, x.clone())),
+        _out(plain, _rows(x).clone()) * weight + bias,
+        rtol=1e-3,
+        atol=1e-4,
     )
 
 

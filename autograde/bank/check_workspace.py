@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from importlib.metadata import PackageNotFoundError
 
@@ -51,28 +52,30 @@ def draw(source: Draw, part: str) -> Case:
 class Installed:
     """The function `version_of`, which shows what it knows where a case is printed."""
 
-    def __init__(self, versions: dict[str, str]) -> None:
-        self.versions, self.was_called = versions, False
+    def __init__(self, look_up: Callable[[str], str], known: str) -> None:
+        self._look_up, self._known = look_up, known
 
     def __call__(self, name: str) -> str:
-        self.was_called = True
-        if name in self.versions:
-            return self.versions[name]
-        raise PackageNotFoundError(name)
+        return self._look_up(name)
 
     def __repr__(self) -> str:
-        known = ", ".join(f"{name} {version}" for name, version in self.versions.items())
-        return f"a function, for which {known} are installed"
+        return f"a function, for which {self._known} are installed"
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """What was returned, and whether what was handed over is as it was."""
-    needs = dict(case["needs"])
+    needs, versions, asked = dict(case["needs"]), case["installed"], []
+
+    def look_up(name: str) -> str:
+        asked.append(name)
+        if name in versions:
+            return versions[name]
+        raise PackageNotFoundError(name)
 
     watch = Watch(data={"needs": needs})
-    version_of = Installed(case["installed"])
-    found = kept(as_problems, function(needs, version_of))
-    return {"called": version_of.was_called, "problems": found, "disturbed": watch.changed()}
+    known = ", ".join(f"{name} {version}" for name, version in versions.items())
+    found = kept(as_problems, function(needs, Installed(look_up, known)))
+    return {"called": bool(asked), "problems": found, "disturbed": watch.changed()}
 
 
 def as_problems(returned: object) -> dict[str, str]:

@@ -42,9 +42,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
         raise AnswerError(f"It returned a {type(made).__name__}; return the images as a tensor.")
     kept = before is None or torch.equal(before, images)
     inside = "not looked at"
-    if made.ndim == 4 and not (made.is_meta or images.is_meta):
+    if made.ndim == 4 and not made.is_meta and before is not None:
         inside = "as given"
-        if not torch.equal(made[:, : images.shape[1]].to(images), images):
+        if not torch.equal(made[:, : images.shape[1]].to(images), before):
             inside = "changed"
     return {
         "values": [] if made.is_meta else made.detach().cpu().float(),

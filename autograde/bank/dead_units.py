@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from autograde.bank.common_wrong import common
-from autograde.bank.harness import Watch
+from autograde.bank.harness import Passes, Watch
 from autograde.exercise import (
     Answer,
     AnswerError,
@@ -26,19 +26,19 @@ SMALL = 1e-6
 """Factor of all activations that leaves every unit as it was, and is below any threshold's size."""
 
 
-class OnePass:
+def one_pass(batches: list[tuple[Tensor, Tensor]]) -> Passes:
     """A loader that gives its batches once."""
+    left = [batches]
 
-    def __init__(self, batches: list[tuple[Tensor, Tensor]]) -> None:
-        self.left = [batches]
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        if not self.left:
+    def begin() -> Iterator[tuple[Tensor, Tensor]]:
+        if not left:
             raise AnswerError(
                 "The loader was gone through a second time, and a call may do so once: look at all "
                 "ReLUs in one pass."
             )
-        return iter(self.left.pop())
+        return iter(left.pop())
+
+    return Passes(begin)
 
 
 class PlusOne(nn.Module):
@@ -160,7 +160,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     fresh = [(x.clone(), y) for x, y in loader]
     with torch.set_grad_enabled(case["recording"]):
         watch = Watch(model, data=[t for pair in loader for t in pair])
-        found = function(model, OnePass(loader) if case["one_pass"] else loader)
+        found = function(model, one_pass(loader) if case["one_pass"] else loader)
         disturbed = watch.changed()
     disturbed += ["whether a ReLU works in place"] * (_in_place(model) != in_place)
     return {"names": kept(_names, found), "dead": kept(_counts, found), "disturbed": disturbed,

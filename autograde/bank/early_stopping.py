@@ -15,9 +15,14 @@ from course.engine.stopping import EarlyStopping
 
 
 def draw(source: Draw, part: str) -> Case:
-    """Validation losses, one per epoch, with what the part asks about in them."""
+    """Validation losses, one per epoch, with what the part asks about in them.
+
+    The best epoch whose weights come back is another one in each case.
+    """
     low = source.uniform(0.4, 0.8)
-    losses = [low + source.uniform(0.3, 0.5), low]
+    rise = source.uniform(0.3, 0.5)
+    falls = 1 + source.index + 2 * source.integer(0, 1) if part == "weights" else 1
+    losses = [low + rise * i for i in range(falls, 0, -1)] + [low]
     patience = source.integer(2, 3)
     if part == "stop":  # worse, better at the last moment, then worse until it is time
         worse = [low + source.uniform(0.02, 0.2) for _ in range(patience - 1)]

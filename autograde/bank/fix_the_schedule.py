@@ -8,6 +8,7 @@ from functools import partial
 import torch
 from torch import nn
 
+from autograde.bank.harness import Counted
 from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_numbers
 from autograde.kinds.fix import change_size, variant
 
@@ -53,20 +54,6 @@ def draw(source: Draw, part: str) -> Case:
     }
 
 
-class Loader:
-    """Batches in the same order each time, so that whoever counts them first changes nothing."""
-
-    def __init__(self, batches: list) -> None:
-        self.batches, self.passes = batches, 0
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator:
-        self.passes += 1
-        yield from self.batches
-
-
 def run(function, case: Case, device: torch.device) -> Answer:
     """The rates that the updates used, as seen at optimizer.step(); those reported; the weights."""
     model = nn.Linear(3, 2).to(device)
@@ -78,7 +65,13 @@ def run(function, case: Case, device: torch.device) -> Answer:
     optimizer = torch.optim.SGD(groups, case["lr"], momentum=case["momentum"])
     used: list[float] = []
     optimizer.register_step_pre_hook(lambda made, *_: used.append(made.param_groups[0]["lr"]))
-    loader = Loader([(x.to(device), y.to(device)) for x, y in case["batches"]])
+    batches, passes = [(x.to(device), y.to(device)) for x, y in case["batches"]], []
+
+    def begin() -> Iterator:  # in the same order each time: who counts them first changes nothing
+        passes.append(len(batches))
+        yield from batches
+
+    loader = Counted(begin, len(batches))
     criterion = nn.CrossEntropyLoss(label_smoothing=case["smoothing"])
     returned = function(model, loader, criterion, optimizer, case["epochs"])
     return {
@@ -88,7 +81,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "used": used,
         "lrs": as_numbers(returned, "lrs", "the rates, one per update"),
         "weights": torch.cat([model.weight.flatten(), model.bias]).detach().cpu(),
-        "passes": min(loader.passes, case["epochs"]),
+        "passes": min(len(passes), case["epochs"]),
         "changed": change_size(GIVEN, function, most=MOST),
     }
 

@@ -8,6 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from autograde.bank.harness import Passes
 from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number
 from autograde.kinds.fix import change_size, variant
 
@@ -50,38 +51,24 @@ def draw(source: Draw, part: str) -> Case:
     return {"sizes": sizes, "ticks": ticks, "warmup": warmup, "most": most, "pairs": pairs}
 
 
-class Clock:
-    """A clock that moves when it is told to, and does not start at 0."""
+def run(function, case: Case, device: torch.device) -> Answer:
+    """The rate, and how many batches were read: of a loader without a length, by its own clock.
 
-    def __init__(self) -> None:
-        self.now = 1000.0
+    The clock moves when a batch is read, and does not start at 0.
+    """
+    now, read = [1000.0], []
 
-    def __call__(self) -> float:
-        return self.now
-
-
-class TickingLoader:
-    """A loader without a length, whose batches take the case's time, by the case's clock."""
-
-    def __init__(self, case: Case, clock: Clock) -> None:
-        self.case, self.clock, self.read = case, clock, 0
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for size, ticks in zip(self.case["sizes"], self.case["ticks"], strict=True):
-            self.clock.now += ticks / 8
-            self.read += 1
-            shape = (size, 2) if self.case["pairs"] else (size,)
+    def begin() -> Iterator[tuple[Tensor, Tensor]]:
+        for size, ticks in zip(case["sizes"], case["ticks"], strict=True):
+            now.append(now[-1] + ticks / 8)
+            read.append(size)
+            shape = (size, 2) if case["pairs"] else (size,)
             yield torch.zeros(size, 3), torch.zeros(shape, dtype=torch.long)
 
-
-def run(function, case: Case, device: torch.device) -> Answer:
-    """The rate, and how many batches were read."""
-    clock = Clock()
-    loader = TickingLoader(case, clock)
-    rate = function(loader, case["warmup"], case["most"], clock)
+    rate = function(Passes(begin), case["warmup"], case["most"], lambda: now[-1])
     return {
         "rate": as_number(rate, "the number of examples per second"),
-        "read": loader.read,
+        "read": len(read),
         "changed": change_size(GIVEN, function, most=MOST),
     }
 
@@ -420,7 +407,7 @@ EXERCISE = Exercise(
             asks_for_the_length,
             "The loader has no len(), because it may be a stream. Find out how many batches there "
             "are by reading them: count those that come.",
-            raises=r"^TypeError: object of type 'TickingLoader' has no len\(\)",
+            raises=r"^TypeError: object of type 'Passes' has no len\(\)",
         ),
         Wrong(
             "features-counted",

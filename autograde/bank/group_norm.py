@@ -24,6 +24,8 @@ def group_norm(x, groups, weight, bias, eps):
 """
 MOST = 5
 """Lines that may differ: three bugs take one each, and a shape of its own one or two more."""
+WIDE, LEAST, MOST_SPREAD = 4.0, 0.05, 2.0
+"""The deviation of x in the part `alone`, and between which that of a normalised x is."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -40,8 +42,9 @@ def draw(source: Draw, part: str) -> Case:
     elif source.index == 1:
         size += [source.integer(3, 5)]
     plain = part in ("alone", "variance")
+    scale = WIDE if part == "alone" else 1.0
     return {
-        "x": source.normal(*size) + source.uniform(0.5, 1.5),
+        "x": scale * (source.normal(*size) + source.uniform(0.5, 1.5)),
         "others": source.normal(*size),
         "groups": groups,
         "weight": torch.ones(channels) if plain else source.normal(channels) + 0.1,
@@ -55,22 +58,29 @@ def draw(source: Draw, part: str) -> Case:
 def run(function, case: Case, device: torch.device) -> Answer:
     """The result; with other neighbours in the batch; weight and bias read back per channel."""
     dtype = getattr(torch, case["dtype"])
-    x, others, weight, bias = (case[k].to(device, dtype) for k in ("x", "others", "weight", "bias"))
+    x, weight, bias = (case[k].to(device, dtype) for k in ("x", "weight", "bias"))
     watch = Watch(data={"x": x, "weight": weight, "bias": bias})
     out = _as_result(function(x, case["groups"], weight, bias, case["eps"]), x)
     disturbed = watch.changed()
     found = {"out": out.detach().cpu(), "disturbed": disturbed}
     found["changed"] = change_size(GIVEN, function, most=MOST)
     ones, zeros = torch.ones_like(weight), torch.zeros_like(bias)
+    given = case["x"].to(device, dtype)
     if case["part"] == "alone":
-        others[0] = x[0]
+        others = torch.cat([given[:1], case["others"][1:].to(device, dtype)])
         second = function(others, case["groups"], ones, zeros, case["eps"])
-        found["normal"] = not torch.equal(out, x)
+        found["spread"] = _spread(out[0])
         found["alone"] = bool((out[0] - second[0]).abs().max().cpu() < 1e-5)
     if case["part"] == "affine":
-        plain = function(x, case["groups"], ones, zeros, case["eps"])
+        plain = function(given, case["groups"], ones, zeros, case["eps"])
         found["affine"] = _affine(plain, out)
     return found
+
+
+def _spread(values: Tensor) -> str:
+    """The deviation of normalised values: about 1, whatever else is wrong; that of x is far off."""
+    spread = values.detach().double().std(correction=0).item()
+    return "near 1" if LEAST < spread < MOST_SPREAD else f"{spread:.2g}"
 
 
 def _as_result(made: object, x: Tensor) -> Tensor:
@@ -214,7 +224,7 @@ EXERCISE = Exercise(
     signature="group_norm(x, groups, weight, bias, eps)",
     parts=(
         Part("alone", "an example does not depend on the "
-                      "others", points=1, fields=("normal", "alone")),
+                      "others", points=1, fields=("spread", "alone")),
         Part("variance", "the values of one image", points=1, fields=("out",)),
         Part("affine", "weight and bias, one number per channel", points=1, fields=("affine",)),
         Part("little", f"all of it, for x of any rank, at most {MOST} lines changed", points=1,
@@ -225,7 +235,7 @@ EXERCISE = Exercise(
     run=run,
     by_hand=(F.group_norm, F.batch_norm, F.instance_norm, nn.GroupNorm.forward),
     says={
-        "normal": "whether the result differs from x:",
+        "spread": "the standard deviation of the result of example 0",
         "alone": "whether example 0 gives the same result in another batch:",
         "out": "the result",
         "affine": "[weight, bias] of each channel, read from the result:",

@@ -302,6 +302,37 @@ def build_loader(kind: str, batches: list[Batch]) -> Any:
     return DataLoader(rows, batch_size=len(batches[0][1]), generator=own)
 
 
+class Passes:
+    """A loader that holds a plain function alone: what the check notes is no attribute of it."""
+
+    def __init__(self, begin: Callable[[], Iterator[Any]]) -> None:
+        self._begin = begin
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._begin()
+
+
+class Counted(Passes):
+    """The same with a length."""
+
+    def __init__(self, begin: Callable[[], Iterator[Any]], count: int) -> None:
+        super().__init__(begin)
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+
+def plainly(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A plain function that calls a method: a bound one leads to its object by `__self__`."""
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return method(*args, **kwargs)
+
+    called.__name__ = method.__name__
+    return called
+
+
 TRAINED = frozenset({"weights", "buffers", "grads", "modes", "moments", "random"})
 """What training may change. Not: the learning rate, requires_grad, the data, hooks, torch."""
 

@@ -14,6 +14,7 @@ from autograde.bank.noise_seen import (
     Noisy,
     Table,
     absent,
+    in_another_process,
     inputs_seen,
     moved,
     of_many_epochs,
@@ -50,6 +51,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     inputs = clean + steps.view(-1, *[1] * clean.ndim)
     watch, made = Watch(data={"inputs": inputs}), Noisy(function, inputs, case["sd"])
     seed, keys = case["seed"], case["keys"]
+    elsewhere = in_another_process(made, seed, keys[1])  # before it can know anything of here
     table = {}
     for other in (seed, seed + 1, 0):
         dataset = made.fresh(other)
@@ -62,7 +64,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     return {
         "there": told(absent(noise)),
         "noise": told(unusual(noise, inputs_seen(made))),
-        "repeats": told(moved(made, seed, keys, table)),
+        "repeats": told(moved(made, seed, keys, table, elsewhere)),
         "distinct": told(shared(table)),
         "disturbed": disturbed,
     }

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import io
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from autograde.apart import in_a_process
 from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, kept
 from course.engine.stopping import EarlyStopping
 
@@ -44,27 +46,52 @@ def draw(source: Draw, part: str) -> Case:
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """What update() says epoch by epoch: without a cut, or for each cut, from there on."""
+    losses = [np.float64(x) if case["numpy"] else x for x in case["losses"]]
+    answer, states = in_a_process(partial(_whole, function, case, losses))
+    if not case["cuts"]:
+        return answer
+    taken = [_read(state) for state in states]  # all that is known of the first object
+    resumed = {
+        str(cut): _resumed(function, case, taken[cut], losses[cut + 1 :]) for cut in case["cuts"]
+    }
+    return {
+        **answer,
+        "file": kept(_through_a_file, taken[case["cuts"][0]]),
+        "resumed": {cut: said for cut, (said, _) in resumed.items()},
+        "loaded": {cut: state for cut, (_, state) in resumed.items()},
+    }
+
+
+def _whole(function, case: Case, losses: list[float]) -> tuple[Answer, list[bytes]]:
+    """What one object says epoch by epoch, and its state after each, as in a file."""
     stopper = function(case["patience"], case["min_delta"])
     for name in ("update", "state_dict", "load_state_dict"):
         if not callable(getattr(stopper, name, None)):
             raise AnswerError(f"Your object has no method {name}().")
-    losses = [np.float64(x) if case["numpy"] else x for x in case["losses"]]
     said, states, taken = [], [], []
     for loss in losses:
         said.append(_said(stopper, loss))
         states.append(stopper.state_dict())
         taken.append(copy.deepcopy(states[-1]))
-    answer = {"said": said, "moved": [i for i, (now, then) in enumerate(
-        zip(states, taken, strict=True)) if repr(now) != repr(then)]}  # fmt: skip
-    if case["cuts"]:
-        answer["file"] = kept(_through_a_file, taken[case["cuts"][0]])
-        resumed = {
-            str(cut): _resumed(function, case, taken[cut], losses[cut + 1 :])
-            for cut in case["cuts"]
-        }
-        answer["resumed"] = {cut: said for cut, (said, _) in resumed.items()}
-        answer["loaded"] = {cut: state for cut, (_, state) in resumed.items()}
-    return answer
+    moved = [i for i, (now, then) in enumerate(zip(states, taken, strict=True))
+             if repr(now) != repr(then)]  # fmt: skip
+    return {"said": said, "moved": moved}, [_written(state) for state in taken if case["cuts"]]
+
+
+def _written(state: Any) -> bytes:
+    file = io.BytesIO()
+    try:
+        torch.save(state, file)
+    except Exception as error:
+        kind = type(error).__name__
+        raise AnswerError(
+            f"Saving what state_dict() gave raises {kind}: put plain numbers into the state."
+        ) from None
+    return file.getvalue()
+
+
+def _read(state: bytes) -> Any:
+    return torch.load(io.BytesIO(state), weights_only=False)
 
 
 def _said(stopper: Any, loss: float) -> bool:

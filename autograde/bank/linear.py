@@ -130,7 +130,7 @@ def _moved(function, layer: nn.Module, case: Case, device: torch.device) -> dict
     try:
         other.load_state_dict(OrderedDict(saved))
         inputs = case["inputs"].to(device, torch.float64)
-        outputs, own = (m.to(device, torch.float64)(inputs) for m in (other, layer))
+        outputs, own = (m.to(device, torch.float64)(inputs.clone()) for m in (other, layer))
         half = layer.to("cpu", torch.bfloat16)(case["inputs"].bfloat16()).dtype
     except RuntimeError as fault:
         raise AnswerError(f"Saved, loaded and moved, it raised: {fault}"[:200]) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import secrets
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,13 @@ FAR = "output near 500 that is 3e-4 off"
 NAN_COMPUTED, NAN_STORED, NANS = "weights of nan", "stored output of nan", "nan on both sides"
 ROUNDED, CODE = "rounding differences alone", "code in it"
 LACKS, LACKS_ALIKE, MORE = "missing weight", "missing weight that outputs hide", "weight too many"
+SOUND = "no fault"
 FAULTS = {
     "outputs": [],
     "frozen": [],
     "checked": [HIGH, LOW, LAST, FAR, NAN_COMPUTED, NAN_STORED, NANS, ROUNDED],
-    "safe": [CODE],
-    "strict": [LACKS, LACKS_ALIKE, MORE],
+    "safe": [CODE, SOUND],
+    "strict": [LACKS, LACKS_ALIKE, MORE, SOUND],
 }
 """What is wrong with the files that a part asks about: `the file with ...`."""
 VALUES = FAULTS["checked"]
@@ -66,7 +68,7 @@ def draw(source: Draw, part: str) -> Case:
         "state": state,
         "inputs": source.normal(source.integer(3, 5), settings["features"]),
         "fresh": source.normal(source.integer(2, 4), settings["features"]),
-        "faults": FAULTS[part],
+        "faults": source.shuffled(FAULTS[part]),
     }
 
 
@@ -87,8 +89,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
 
     document = _document(case["settings"], case["state"], case["inputs"])
     with tempfile.TemporaryDirectory(prefix="export-") as folder:
-        sound, faulty = Path(folder) / "model.pt", Path(folder) / "other.pt"
-        torch.save(document, sound)
+        sound = _written(folder, document)
         watch = Watch(data=[])
         model = _loaded(function, sound, build)
         answer = {"disturbed": watch.changed(frozenset({"random"})), **_looked_at(model, case)}
@@ -96,9 +97,16 @@ def run(function, case: Case, device: torch.device) -> Answer:
         CALLED.clear()
         said = {}
         for fault in case["faults"]:
-            torch.save(_spoiled(document, fault), faulty)
-            said[fault] = _raised(function, faulty, build, fault)
+            spoiled = _written(folder, _spoiled(document, fault))
+            said[fault] = _raised(function, spoiled, build, fault)
         return {**answer, "said": said, "called": list(CALLED)}
+
+
+def _written(folder: str, document: dict[str, Any]) -> Path:
+    """A file whose name does not tell what is in it."""
+    path = Path(folder) / f"{secrets.token_hex(4)}.pt"
+    torch.save(document, path)
+    return path
 
 
 def _loaded(function, path: Path, build: Any) -> Any:

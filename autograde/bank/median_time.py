@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from autograde.bank.common_wrong import common
+from autograde.bank.harness import plainly
 from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, as_number
 from course.analysis import timing
 
@@ -80,9 +81,8 @@ class Machine:
 def run(function, case: Case, device: torch.device) -> Answer:
     """The time returned, and how often the work was done."""
     machine = Machine(case)
-    returned = function(
-        machine.work, machine.synchronize, machine.clock, case["warmup"], case["repeats"]
-    )
+    handed = map(plainly, (machine.work, machine.synchronize, machine.clock))
+    returned = function(*handed, case["warmup"], case["repeats"])
     if not machine.readings:
         raise AnswerError(
             "The clock that your function was given was never read: call clock() for the time, not "

@@ -19,7 +19,9 @@ import torch
 from torch import Tensor
 from torch.utils.data._utils import worker as torchs_worker
 
+from autograde.apart import in_a_process
 from autograde.exercise import UNFIT, AnswerError
+from course.state import undisturbed
 
 EPOCHS = 200
 """Epochs whose noise is taken together: enough for its mean and spread."""
@@ -138,14 +140,22 @@ def unusual(noise: Tensor, inputs: Tensor) -> str:
     return ""
 
 
-def moved(made: Noisy, seed: int, keys: list[int], table: Table) -> str:
-    """The first noise that is another when asked for otherwise; empty if none is."""
+def moved(made: Noisy, seed: int, keys: list[int], table: Table, elsewhere: Tensor) -> str:
+    """The first noise that is another when asked for otherwise; empty if none is.
+
+    Args:
+        made: Makes the data sets.
+        seed: Of the table.
+        keys: Epochs and examples in it.
+        table: The noise seen.
+        elsewhere: What `in_another_process` gave.
+    """
     return (
         _moved_at_once(made, seed, keys)
         or _moved_by_order(made, seed, keys, table)
         or _moved_by_set_epoch(made, seed, keys, table)
         or _moved_in_a_worker(made, seed, keys, table)
-        or _moved_in_a_process(made, seed, keys, table)
+        or _moved_in_a_process(keys[1], table[seed, keys[1], keys[1]], elsewhere)
     )
 
 
@@ -197,16 +207,29 @@ def _moved_in_a_worker(made: Noisy, seed: int, keys: list[int], table: Table) ->
     return ""
 
 
-def _moved_in_a_process(made: Noisy, seed: int, keys: list[int], table: Table) -> str:
-    epoch, i = keys[1], keys[1]
-    with hashing_as_in_another_process():
-        dataset = made.fresh(seed)
-        dataset.set_epoch(epoch)
-        if torch.equal(made.noise(dataset, i), table[seed, epoch, i]):
-            return ""
+def in_another_process(made: Noisy, seed: int, key: int) -> Tensor:
+    """The noise of an example in a process that knows nothing of this one.
+
+    There hash() gives other numbers, and the global generators are in other states.
+    """
+
+    def noise() -> Tensor:
+        with undisturbed(), hashing_as_in_another_process():
+            for begin in (torch.default_generator.manual_seed, random.seed, np.random.seed):
+                begin(seed + 4711)
+            dataset = made.fresh(seed)
+            dataset.set_epoch(key)
+            return made.noise(dataset, key)
+
+    return in_a_process(noise)
+
+
+def _moved_in_a_process(key: int, here: Tensor, elsewhere: Tensor) -> str:
+    if torch.equal(here, elsewhere):
+        return ""
     return (
-        f"Example {i} of epoch {epoch} has another noise in another process, where hash() of a "
-        "text is another number."
+        f"Example {key} of epoch {key} has another noise in another process, where hash() of a "
+        "text is another number, and nothing is kept of this one."
     )
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from autograde.apart import in_a_process
 from autograde.bank.common_wrong import named
 from autograde.bank.harness import Watch
 from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, seen
 from course.data import splits
+from course.state import undisturbed
 
 GROUPS = 60
 """Objects of a case: a fifth of them, drawn, holds 10 to 30 % of the images by over four sigma."""
@@ -65,12 +68,12 @@ def run(function, case: Case, device: torch.device) -> Answer:
 
     Images lie on the CPU, as when they come from files; a loader's batches move later.
     """
-    images, labels, groups = (case[key] for key in ("images", "labels", "groups"))
-    watch = Watch(data={"images": images, "labels": labels, "groups": groups})
-    data = as_data(function(images, labels, groups, case["seed"]))
+    handed = _handed(case)
+    watch, elsewhere = Watch(data=handed), in_a_process(partial(_elsewhere, function, case))
+    data = as_data(function(*handed.values(), case["seed"]))
     disturbed = watch.changed()
-    again = as_data(function(images, labels, groups, case["seed"]))
-    other = as_data(function(images, labels, groups, case["seed"] + 1))
+    again = as_data(function(*_handed(case).values(), case["seed"]))
+    other = as_data(function(*_handed(case).values(), case["seed"] + 1))
     places = {side: _places(data[side][0], case["images"]) for side in SIDES}
     lacking = _lacking_the_highest(function, case) or data
     return {
@@ -78,17 +81,30 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "left_out": len(case["labels"]) - sum(len(lacking[side][1]) for side in SIDES),
         **_scales(data, case, places),
         **_membership(data, case, places),
-        "same": all(torch.equal(data[s][0], again[s][0]) for s in SIDES),
+        "same": all(
+            torch.equal(data[s][0], one[s][0]) for one in (again, elsewhere) for s in SIDES
+        ),
         "differs": sorted(places["val"]) != sorted(_places(other["val"][0], case["images"])),
         "disturbed": disturbed,
     }
 
 
+def _elsewhere(function, case: Case) -> dict[str, Any]:
+    """What another process gives, whose global generators are in another state."""
+    with undisturbed():
+        torch.default_generator.manual_seed(case["seed"] + 4711)
+        return as_data(function(*_handed(case).values(), case["seed"]))
+
+
+def _handed(case: Case) -> dict[str, Tensor]:
+    """What one call is given, which is its own to change."""
+    return {key: case[key] for key in ("images", "labels", "groups")}
+
+
 def _lacking_the_highest(function, case: Case) -> dict[str, Any] | None:
     """The first split whose training has no image of the highest class; None if no seed does."""
     for more in range(2, 2 + case["more_seeds"]):
-        handed = (case[key].clone() for key in ("images", "labels", "groups"))
-        data = as_data(function(*handed, case["seed"] + more))
+        data = as_data(function(*_handed(case).values(), case["seed"] + more))
         if int(data["train"][1].max()) < int(case["labels"].max()):
             return data
     return None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from autograde.bank.harness import Focal, build_optimizer, scratch
+from autograde.apart import in_a_process
+from autograde.bank.harness import Focal, build_optimizer, plainly, scratch
 from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_numbers, kept
 from autograde.kinds.fix import variant
 from course.engine import Callback, Trainer
@@ -24,6 +27,9 @@ TRIED = 2_000
 """Label vectors among which `record` looks for one that tells loss from accuracy."""
 CLEAR = 0.01
 """How far the lowest loss is below the others: rounding on another device moves it by 1e-6."""
+LEARNT, FALLS = "clearly below that before", 0.9
+"""A run has learnt where the loss on training falls below this share; the highest of 360 ends at
+0.75 of where it began."""
 LOSSES = ("plain", "smoothing", "focal")
 OPTIMIZERS = ("momentum", "adam", "groups")
 
@@ -110,30 +116,37 @@ class KilledError(Exception):
 
 
 class Rows(Dataset):
-    """Images by position; one that is asked for too often kills the run."""
+    """Images by position; before one is given, a plain function is told of it.
 
-    def __init__(self, kit: Kit, inputs: Tensor, targets: Tensor) -> None:
-        self.kit, self.inputs, self.targets = kit, inputs, targets
+    What the check notes is no attribute: these lead from the set-up to the images alone.
+    """
+
+    def __init__(self, inputs: Tensor, targets: Tensor, tell: Callable[[int], None]) -> None:
+        self.inputs, self.targets, self._tell = inputs, targets, tell
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        if self.kit.updates == self.kit.dies_at:
-            self.kit.dies_at, self.kit.killed = None, True
-            raise KilledError
-        self.kit.fetched = [*self.kit.fetched[1 - BATCH :], index]
+        self._tell(index)
         return self.inputs[index], self.targets[index]
+
+
+_seen: list[tuple[bool, Tensor]] = []
+"""By the first layers of models: the mode, and the first image."""
 
 
 class Look(nn.Flatten):
     """The first layer: notes the mode it is in, and the first image. A copy of it does, too."""
 
-    noted: ClassVar[list[tuple[bool, Tensor]]] = []
-
     def forward(self, images: Tensor) -> Tensor:
-        self.noted.append((self.training, images[0].detach().cpu().clone()))
+        _seen.append((self.training, images[0].detach().cpu().clone()))
         return super().forward(images)
+
+
+NOTES = ("asked", "told", "losses", "states", "begins", "updates", "killed", "dies_at",
+         "dies_after", "told_at", "told_late", "final", "learnt", "mode")  # fmt: skip
+"""What a kit has noted in another process, and knows in this one afterwards."""
 
 
 class Kit:
@@ -153,6 +166,8 @@ class Kit:
         self.dies_at: int | None = None
         self.dies_after: int | None = None
         self.told_at, self.told_late = -1, False
+        self.final: dict[str, Tensor] = {}
+        self.learnt = self.mode = ""
 
     def make_setup(self, data: Any, seed: int, epochs: int) -> dict[str, Any]:
         """A set-up of the case, from scratch."""
@@ -166,6 +181,7 @@ class Kit:
             self.model = nn.Sequential(
                 Look(), nn.Linear(size, 6), nn.Tanh(), *layers, nn.Linear(6, case["classes"])
             )
+        self.initial = self.state()
         self.optimizer = build_optimizer(case["optimizer"], self.model, 0.2)
         self.optimizer.register_step_pre_hook(lambda *_: self._steps())
         self.optimizer.register_step_post_hook(lambda *_: self._stepped())
@@ -178,12 +194,19 @@ class Kit:
         )
         return {
             "model": self.model, "loss_fn": loss_fn, "optimizer": self.optimizer,
-            "train_loader": DataLoader(Rows(self, inputs, targets), BATCH, shuffle=True,
-                                       generator=own),
+            "train_loader": DataLoader(Rows(inputs, targets, plainly(self._fetches)), BATCH,
+                                       shuffle=True, generator=own),
             "val_loader": DataLoader(list(zip(*data["val"], strict=True)), VAL_BATCH),
             "scheduler": self.scheduler,
             "schedule_per": case["per"],
         }  # fmt: skip
+
+    def _fetches(self, index: int) -> None:
+        """Note which image is asked for; one that is asked for too often kills the run."""
+        if self.updates == self.dies_at:
+            self.dies_at, self.killed = None, True
+            raise KilledError
+        self.fetched = [*self.fetched[1 - BATCH :], index]
 
     def _steps(self) -> None:
         """Before an epoch's first update: all that it depends on."""
@@ -206,42 +229,62 @@ class Kit:
         self.told.append(int(epoch))
         self.told_late |= self.told_at == self.updates  # no update since the epoch before
         self.told_at = self.updates
-        device = next(self.model.parameters()).device  # a trainer may have moved the model
-        inputs, targets = (part.to(device) for part in self.data["val"])
-        mode, before = self.model.training, len(Look.noted)
-        self.model.eval()
-        with torch.no_grad():
-            self.losses[int(epoch)] = self.loss_fn(self.model(inputs), targets).item()
-        self.model.train(mode)
-        del Look.noted[before:]
+        self.losses[int(epoch)] = self._loss("val")
         self.states[int(epoch)] = self.state()
         if self.dies_after == epoch:
             self.dies_after, self.killed = None, True
             raise KilledError
 
+    def _loss(self, side: str) -> float:
+        """The mean loss of one side, with the weights as they are."""
+        device = next(self.model.parameters()).device  # a trainer may have moved the model
+        inputs, targets = (part.to(device) for part in self.data[side])
+        mode, before = self.model.training, len(_seen)
+        self.model.eval()
+        with torch.no_grad():
+            loss = self.loss_fn(self.model(inputs), targets).item()
+        self.model.train(mode)
+        del _seen[before:]
+        return loss
+
     def state(self) -> dict[str, Tensor]:
         """The weights now."""
         return {name: value.cpu().clone() for name, value in self.model.state_dict().items()}
 
-    def mode_of_validation(self) -> str:
-        """The mode in which validation images went through the model, in any of the calls."""
+    def _mode_of_validation(self) -> str:
+        """The mode in which validation images went through the model."""
         images = self.data["val"][0]
-        modes = {
-            training for training, row in Look.noted if (images == row).flatten(1).all(1).any()
-        }
+        modes = {training for training, row in _seen if (images == row).flatten(1).all(1).any()}
         return "train" if True in modes else "eval"
 
     def call(self, function: Any, seed: int) -> Any:
-        """One call of the function, with the global generator in an own state; None if killed."""
+        """One call of the function, with the global generator in an own state, as a new process.
+
+        Returns:
+            The accuracies, or why they are none; None if it was killed.
+        """
+        returned, notes = in_a_process(partial(self._called, function, seed))
+        vars(self).update(notes)
+        return returned
+
+    def _called(self, function: Any, seed: int) -> tuple[Any, dict[str, Any]]:
         torch.default_generator.manual_seed(seed)
         self.updates, self.killed, self.told_at = 0, False, -1
+        _seen.clear()
+        returned = None
         try:
-            return function(self.make_setup, self.data, self.folder, self.case["seed"],
-                            self.epochs, self.after_epoch)  # fmt: skip
+            said = function(plainly(self.make_setup), copy.deepcopy(self.data), self.folder,
+                            self.case["seed"], self.epochs, plainly(self.after_epoch))  # fmt: skip
+            returned = kept(_accuracies, said)
         except Exception:
             if not self.killed:
                 raise
-            return None
+        if self.asked:
+            self.final, self.mode = self.state(), self._mode_of_validation()
+            after = self._loss("train")
+            self.model.load_state_dict(self.initial)
+            self.learnt = LEARNT if after < FALLS * self._loss("train") else f"not {LEARNT}"
+        return returned, {name: getattr(self, name) for name in NOTES}
 
 
 def _averages(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -269,26 +312,19 @@ def _equal(one: Any, other: Any) -> bool:
 def run(function, case: Case, device: torch.device) -> Answer:
     """One run; where the part asks for it, another that is killed on the way and called again."""
     with scratch() as folder:
-        Look.noted.clear()
         kit = Kit(case, folder)
-        returned = kit.call(function, 71)
-        whole = {
-            "asked": kit.asked,
-            "state": kit.state() if kit.asked else {},
-            "accuracies": kept(_accuracies, returned),
-            "told": kit.told,
-            "mode": kit.mode_of_validation(),
-        }
+        accuracies = kit.call(function, 71)
+        if case["part"] == "trained":
+            return {"asked": kit.asked, "state": kit.final, "accuracies": accuracies,
+                    "told": kit.told, "mode": kit.mode}  # fmt: skip
         if case["part"] == "record":
             with scratch() as other:
                 resumed = _best_after_a_kill(function, case, other)
             blind = _blind_to(function, case) if case["identify"] else []
             return {"lacks": _lacks(kit), "best": _best(kit), "ends": _ends(kit), **resumed,
                     "blind": blind}  # fmt: skip
-    if case["part"] == "trained":
-        return whole
     with scratch() as folder:
-        return _killed(function, case, folder, whole, kit.begins)
+        return _killed(function, case, folder, kit, accuracies)
 
 
 def _best_after_a_kill(function, case: Case, folder: str) -> Answer:
@@ -332,9 +368,7 @@ def _mark(path: Path) -> str:
     return json.dumps((content.get("data") or {}).get("train"), sort_keys=True)
 
 
-def _killed(
-    function, case: Case, folder: str, whole: Answer, begins: dict[int, dict[str, Any]]
-) -> Answer:
+def _killed(function, case: Case, folder: str, whole: Kit, accuracies: Any) -> Answer:
     """The same run, killed once, called again, and called once more when it is finished."""
     kit = Kit(case, folder)
     kit.dies_after = case["after"] if case["part"] == "resumed" else None
@@ -343,21 +377,21 @@ def _killed(
     died, first = kit.killed, list(kit.told)
     kit.begins = {}
     returned = kit.call(function, 73)
-    state, made, second = kit.state(), kit.updates, kit.told[len(first) :]
+    state, made, second = kit.final, kit.updates, kit.told[len(first) :]
     more = _finished(function, kit, returned) if case["part"] == "resumed" else {}
     if more:
         more["lacks"] = _lacks(kit)
     apart = max(((state[name] - value).abs().max().item() for name, value in
-                 whole["state"].items()), default=float("inf"))  # fmt: skip
+                 whole.final.items()), default=float("inf"))  # fmt: skip
+    begins = (one.begins.get(len(first), {}) for one in (whole, kit))
     return {
         "died": died,
-        "begins": _unlike(begins.get(len(first), {}), kit.begins.get(len(first), {}))
-        if apart
-        else "nothing",
+        "learnt": whole.learnt,
+        "begins": _unlike(*begins) if apart else "nothing",
         "told": [first, second],
         "made": made,
         "apart": "nothing" if apart == 0 else f"{apart:.2g}",
-        "as_whole": kept(_accuracies, returned) == whole["accuracies"],
+        "as_whole": returned == accuracies,
         **more,
     }  # fmt: skip
 
@@ -365,10 +399,7 @@ def _killed(
 def _finished(function, kit: Kit, returned: Any) -> Answer:
     """What one more call makes of a run that is finished."""
     again = kit.call(function, 74)
-    return {
-        "more": kit.updates,
-        "repeats": kept(_accuracies, again) == kept(_accuracies, returned),
-    }
+    return {"more": kit.updates, "repeats": again == returned}
 
 
 def _accuracies(returned: Any) -> list[float]:
@@ -421,9 +452,8 @@ def _ends(kit: Kit) -> str:
     """
     if not kit.told:
         return "unknown, as after_epoch was never called"
-    final = kit.state()
     for epoch in reversed(kit.told):
-        if all(torch.equal(kit.states[epoch][name], value) for name, value in final.items()):
+        if all(torch.equal(kit.states[epoch][n], value) for n, value in kit.final.items()):
             return "the last one" if epoch == kit.told[-1] else f"epoch {epoch}"
     return "none of them"
 
@@ -703,6 +733,7 @@ EXERCISE = Exercise(
         "mode": "the mode in which validation images go through the model",
         "told": "the epochs that after_epoch was called with",
         "died": "whether the kill ended the first call",
+        "learnt": "the training loss after the uninterrupted run",
         "begins": "what the first update after the kill finds different from the uninterrupted run",
         "best_resumed": "the weights in best.pt of a run that was killed after its best epoch",
         "apart": "the largest difference of a weight from the uninterrupted run",

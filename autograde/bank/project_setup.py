@@ -5,6 +5,7 @@ How they are made is the student's choice. What is asked is what any sound set-u
 
 from __future__ import annotations
 
+import copy
 import warnings
 from functools import partial
 from itertools import pairwise
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from autograde.apart import in_a_process
 from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, seen
 from autograde.kinds.fix import variant
 from course.data import check_batch
@@ -90,7 +92,7 @@ def _made(function, data: dict[str, Any], seed: int, *, epochs: int) -> dict[str
     Raises:
         AnswerError: It is not a dictionary with the keys, or a part is of another kind.
     """
-    setup = function(data, seed, epochs)
+    setup = function(copy.deepcopy(data), seed, epochs)
     if not isinstance(setup, dict) or not set(KEYS) <= set(setup):
         raise AnswerError(f"Return a dictionary with the keys {', '.join(KEYS)}; {seen(setup)}")
     for key, kind in (("model", nn.Module), ("optimizer", torch.optim.Optimizer)):
@@ -240,18 +242,19 @@ def _missing(batches: list[Any], images: Tensor) -> int:
 
 def _seeded(make, seed: int) -> Answer:
     """Weights and orders of two epochs, with the global generator in another state."""
-    found = []
-    for number, own in enumerate((seed, seed, seed + 1)):
+
+    def seen_in(number: int, own: int) -> tuple[list[Tensor], list[Tensor], nn.Module]:
         torch.manual_seed(1000 + number)
         setup = make(own)
         torch.rand(number + 1)  # somebody else draws
         orders = [joined(list(setup["train_loader"])) for _ in range(2)]
-        weights = [p.detach().clone() for p in setup["model"].parameters()]
-        found.append((weights, orders, setup["model"]))
-    first, again, other = found
+        return [p.detach().clone() for p in setup["model"].parameters()], orders, setup["model"]
+
+    elsewhere = in_a_process(lambda: seen_in(3, seed)[:2])
+    first, again, other = map(seen_in, range(3), (seed, seed, seed + 1))
     return {
-        "same_weights": _equal(first[0], again[0]),
-        "same_order": _equal(first[1], again[1]),
+        "same_weights": _equal(first[0], again[0]) and _equal(first[0], elsewhere[0]),
+        "same_order": _equal(first[1], again[1]) and _equal(first[1], elsewhere[1]),
         "other_weights": not _equal(first[0], other[0]),
         "other_order": not _equal(first[1][:1], other[1][:1]),
         "another_order": not _equal(first[1][:1], first[1][1:]),

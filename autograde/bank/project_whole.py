@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
+from autograde.apart import in_a_process
 from autograde.bank import project_data, project_run, project_setup
 from autograde.bank.harness import scratch
 from autograde.exercise import (
@@ -119,8 +120,9 @@ def _pieces(returned: Any) -> dict[str, Any]:
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """What the part asks about, on the CPU; a trainer may move the model."""
-    with scratch() as folder:
-        one = Run(function, case, folder)
+    with scratch() as folder, scratch() as another:
+        one, other = Run(function, case, folder), Run(function, case, another)
+        killed = _killed(other) if case["part"] == "resumed" else {}
         torch.default_generator.manual_seed(81)
         with _beginnings() as begun:
             found = one.call()
@@ -128,8 +130,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
             return _files(one, found)
         if case["part"] == "held-back":
             return _held_back(one, found)
-        with scratch() as other:
-            return _resumed(one, found, Run(function, case, other), begun)
+        return _resumed(one, found, other, killed, begun)
 
 
 def _files(one: Run, found: dict[str, Any]) -> Answer:
@@ -365,17 +366,29 @@ def _held_back(one: Run, found: dict[str, Any]) -> Answer:
     }
 
 
-def _resumed(one: Run, found: dict[str, Any], other: Run, begun: Begun) -> Answer:
-    """The same run in a folder of its own, killed and called again, against the whole one."""
-    torch.default_generator.manual_seed(82)
-    killed = "it ends" if other.call(dies_after=one.case["dies_after"]) is None else "it continues"
-    first = list(other.told)
-    torch.default_generator.manual_seed(83)
-    again = other.call()
+def _of_a_process(one: Run, seed: int, dies_after: int | None) -> tuple[list[int], Any]:
+    """The epochs told in one call, and the weights that it ends with; None if it was killed."""
+    torch.default_generator.manual_seed(seed)
+    found = one.call(dies_after=dies_after)
+    return one.told, None if found is None else found["setup"]["model"].cpu().state_dict()
+
+
+def _killed(other: Run) -> Answer:
+    """A run that is killed, and called again as a new process: it knows what is in its folder."""
+    dies_after = other.case["dies_after"]
+    first, ended = in_a_process(partial(_of_a_process, other, 82, dies_after))
+    other.told = list(first)
+    told, weights = in_a_process(partial(_of_a_process, other, 83, None))
+    return {"first": first, "ended": ended, "second": told[len(first) :], "weights": weights}
+
+
+def _resumed(one: Run, found: dict[str, Any], other: Run, killed: Answer, begun: Begun) -> Answer:
+    """The run that was killed and called again in a folder of its own, against the whole one."""
+    ended = "it ends" if killed["ended"] is None else "it continues"
     return {
-        "killed": killed if first else "it is never called",
-        "epochs": [first, other.told[len(first):]],
-        "weights": _same(*(one["setup"]["model"].state_dict() for one in (found, again))),
+        "killed": ended if killed["first"] else "it is never called",
+        "epochs": [killed["first"], killed["second"]],
+        "weights": _same(found["setup"]["model"].state_dict(), killed["weights"]),
         "best": _same(_best(one), _best(other)),
         "findings": kept(_findings, found["setup"], begun, one),
     }  # fmt: skip

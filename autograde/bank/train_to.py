@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
 from torch.utils.data import DataLoader
 
+from autograde.apart import in_a_process
 from autograde.bank.common_wrong import common
 from autograde.bank.harness import (
     build_criterion,
@@ -80,21 +82,26 @@ class Process:
         self.loader = DataLoader(rows, batch_size=3, shuffle=case["shuffle"], generator=own)
         self.criterion = build_criterion(case, device, dtype)
 
-    def run(self, function: Callable[..., Any], path: Path, kill_at: int | None) -> Any:
-        """The function's own losses; None if the process was killed in the middle."""
-        self.calls = 0
+    def run(self, function: Callable[..., Any], path: Path, kill_at: int | None) -> dict[str, Any]:
+        """What is left of the process; the losses are None if it was killed in the middle."""
+        calls, losses = 0, None
 
         def criterion(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-            self.calls += 1
-            if self.calls == kill_at:
+            nonlocal calls
+            calls += 1
+            if calls == kill_at:
                 raise Killed
             return self.criterion(logits, targets)
 
         parts = self.model, self.optimizer, self.scheduler, self.loader
-        try:
-            return function(*parts, criterion, EPOCHS, path)
-        except Killed:
-            return None
+        with suppress(Killed):
+            losses = function(*parts, criterion, EPOCHS, path)
+        return {
+            "losses": kept(as_numbers, losses, "losses", "the mean loss of each epoch"),
+            "weights": _weights(self.model),
+            "lr": self.optimizer.param_groups[0]["lr"],
+            "calls": calls,
+        }
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
@@ -103,35 +110,39 @@ def run(function, case: Case, device: torch.device) -> Answer:
     On the CPU always: elsewhere dropout draws from a generator of the device, which is not asked.
     """
     device = torch.device("cpu")
+
+    def process(number: int, path: Path, kill_at: int | None) -> dict[str, Any]:
+        return in_a_process(lambda: Process(case, number, device).run(function, path, kill_at))
+
     with tempfile.TemporaryDirectory(prefix="run-") as folder:
-        whole = Process(case, 0, device)
         path = Path(folder) / "whole.pt"
-        losses = whole.run(function, path, None)
-        last, found = whole, "none"
+        whole = last = process(0, path, None)
+        found = "none"
         for number, kill_at in enumerate([*case["kills"], None] if case["kills"] else []):
-            path, last = Path(folder) / "killed.pt", Process(case, number, device)
+            path = Path(folder) / "killed.pt"
             found = "there" if path.exists() else "none"
-            losses = last.run(function, path, kill_at)
-        pairs = zip(_weights(whole.model), _weights(last.model), strict=True)
+            last = process(number, path, kill_at)
+        again = process(3, path, 1) if case["again"] else None
         return {
             "found": found,
-            "weights": torch.cat([value.flatten() for value in _weights(last.model)]),
-            "equal": all(torch.equal(one, other) for one, other in pairs),
-            "losses": kept(as_numbers, losses, "losses", "the mean loss of each epoch"),
-            "lr": last.optimizer.param_groups[0]["lr"],
+            "weights": torch.cat([value.flatten() for value in last["weights"]]),
+            "equal": _equal(whole, last),
+            "losses": last["losses"],
+            "lr": last["lr"],
             "file": kept(_content, path),
-            "again": _once_more(function, case, last, path) if case["again"] else "",
+            "again": "" if again is None else _of_a_finished_run(again, last),
         }
 
 
-def _once_more(function, case: Case, last: Process, path: Path) -> str:
+def _of_a_finished_run(again: dict[str, Any], last: dict[str, Any]) -> str:
     """What a process makes of the file of a run that is finished."""
-    process = Process(case, 3, last.device)
-    process.run(function, path, kill_at=1)
-    if process.calls:
+    if again["calls"]:
         return "an update"
-    pairs = zip(_weights(process.model), _weights(last.model), strict=True)
-    return "nothing" if all(torch.equal(one, other) for one, other in pairs) else "other weights"
+    return "nothing" if _equal(again, last) else "other weights"
+
+
+def _equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(map(torch.equal, one["weights"], other["weights"]))
 
 
 def _weights(model: nn.Module) -> list[torch.Tensor]:

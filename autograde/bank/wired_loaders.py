@@ -21,9 +21,11 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from autograde.apart import in_a_process
 from autograde.bank.common_wrong import named
 from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong
 from course.data.loading import make_loader
+from course.state import undisturbed
 
 KINDS = ("tensors", "pairs", "class")
 """What a data set is made of, in turn."""
@@ -79,6 +81,7 @@ def build(kind: str, num: int) -> Any:
 def run(function, case: Case, device: torch.device) -> Answer:
     """Two epochs of both loaders, of others with the same seed among other draws, and of another
     seed; compared with each other, since any order will do."""
+    elsewhere = in_a_process(lambda: _elsewhere(function, case))
     states = [torch.get_rng_state()]
     made = _made(function, case, case["seed"])
     states.append(torch.get_rng_state())
@@ -104,8 +107,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "shuffled": "that of the data set" if _in_order(train[0]) else "a shuffled one",
         "orders": f"{len(set(map(tuple, flat)))} in {len(flat)} epochs",
         "always_missing": _always_missing(flat, case["num_train"]),
-        "same_first_epoch": SAME[repeated[0] == train[0]],
-        "same_second_epoch": SAME[repeated[1] == train[1]],
+        "same_first_epoch": SAME[repeated[0] == elsewhere[0] == train[0]],
+        "same_second_epoch": SAME[repeated[1] == elsewhere[1] == train[1]],
         "seeds_differ": SAME[other == train[0]],
         "untouched": {
             when: "unchanged" if torch.equal(a, b) else "changed"
@@ -119,6 +122,14 @@ def run(function, case: Case, device: torch.device) -> Answer:
 
 
 SAME = {True: "the same", False: "different"}
+
+
+def _elsewhere(function, case: Case) -> list[list[list[int]]]:
+    """Two epochs in another process, whose global generators are in another state."""
+    with undisturbed():
+        torch.default_generator.manual_seed(case["seed"] + 47)
+        train_loader, _ = _made(function, case, case["seed"])
+        return [_numbers(train_loader) for _ in range(2)]
 
 
 def _in_order(batches: list[list[int]]) -> bool:

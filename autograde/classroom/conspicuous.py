@@ -39,7 +39,7 @@ MODULES = frozenset(
     {
         *("ctypes", "gc", "marshal", "dis", "socket", "subprocess", "multiprocessing", "_thread"),
         *("builtins", "__main__", "autograde.sandbox", "autograde.referee", "autograde.bank"),
-        *("autograde.answers", "autograde.questions", "autograde.recogniser"),
+        *("autograde.answers", "autograde.apart", "autograde.questions", "autograde.recogniser"),
         *("autograde.by_hand", "autograde.plain", "course.debug.museum.exhibit"),
     }
 )

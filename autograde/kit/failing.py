@@ -107,12 +107,12 @@ class FailingCase:
 
     def run(self, function: Callable[..., Any]) -> FailingRun:
         """Call a function on this case; its prints and exceptions are shown."""
-        from autograde.answers import copy_of, usual_torch
+        from autograde.answers import Drawn, usual_torch
         from autograde.by_hand import written_by_hand
         from autograde.questions import difference_in
 
         with written_by_hand(self.exercise), usual_torch(self._device):
-            answer = self.exercise.run(function, copy_of(self._case), self._device)
+            answer = self.exercise.run(function, Drawn(self._case), self._device)
         found = difference_in(self.exercise, self._part, self._case, answer)
         return FailingRun(self.exercise, _Fields(self._looked_at(answer)), found)
 

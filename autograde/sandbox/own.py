@@ -17,9 +17,9 @@ from autograde.exercise import Exercise
 from autograde.kinds import ValueExercise
 
 OURS = (
-    "autograde.answers", "autograde.by_hand", "autograde.devices", "autograde.exercise",
-    "autograde.plain", "autograde.quiet", "autograde.kinds.fix", "autograde.sandbox.student",
-    "autograde.sandbox.stubs", "autograde.bank", "course.state",
+    "autograde.answers", "autograde.apart", "autograde.by_hand", "autograde.devices",
+    "autograde.exercise", "autograde.plain", "autograde.quiet", "autograde.kinds.fix",
+    "autograde.sandbox.student", "autograde.sandbox.stubs", "autograde.bank", "course.state",
 )  # fmt: skip
 STANDARD = ("base64", "json", "json.decoder", "json.encoder", "multiprocessing.connection")
 FIELDS = ("__code__", "__defaults__", "__kwdefaults__")

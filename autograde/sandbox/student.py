@@ -24,6 +24,7 @@ from typing import Any
 
 from autograde import bank, plain
 from autograde.answers import Raised, answer_of
+from autograde.apart import forking
 from autograde.by_hand import written_by_hand
 from autograde.exercise import AnswerError
 from autograde.kinds.fix import CODE, code_of
@@ -303,7 +304,7 @@ class Shell:
         try:
             with own.without_modes():
                 case = plain.from_bytes(base64.b64decode(request["case"]))
-                with quiet(), written_by_hand(exercise):
+                with quiet(), written_by_hand(exercise), forking():
                     where = torch.device(self.device)
                     answer = answer_of(exercise, function, case, device=where)
                 put_back(request["exercise"])

@@ -222,7 +222,9 @@ def _digits_rows() -> NDArray[np.float64]:
     since to read the text takes longer than what many an exercise does with it."""
     file = Path(find_spec("sklearn").origin).parent / DIGITS_FILE
     if file.exists():
-        return np.loadtxt(file, delimiter=",")
+        rows = np.loadtxt(file, delimiter=",")
+        rows.flags.writeable = False  # who reads them next is given the same ones
+        return rows
     from sklearn.datasets import load_digits
 
     digits = load_digits()
