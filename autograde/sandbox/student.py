@@ -130,6 +130,7 @@ def _settle(folder: Path, limits: Limits, isolation: Isolation, pipe: int) -> No
         MPLBACKEND="module://matplotlib_inline.backend_inline",
         NBGRADER_EXECUTION="autograde",  # as stock nbgrader says: the kit then keeps no progress
         OMP_NUM_THREADS="1",
+        OMP_THREAD_LIMIT="1",
     )
     sys.argv = ["notebook"]
     nowhere = os.open(os.devnull, os.O_RDWR)
