@@ -306,7 +306,8 @@ class Shell:
                 case = plain.from_bytes(base64.b64decode(request["case"]))
                 with quiet(), written_by_hand(exercise):
                     where = torch.device(self.device)
-                    answer = answer_of(exercise, function, case, device=where)
+                    asked = own.looked_at_as_it_is(function, exercise.id, put_back)
+                    answer = answer_of(exercise, asked, case, device=where)
                 put_back(request["exercise"])
                 if isinstance(answer, Raised):
                     return _raised(answer.kind, answer.text)

@@ -148,6 +148,41 @@ def test_what_reports_on_a_function_is_put_back_before_it_is_asked():
     assert answer["train_modes"] == [] and answer["val_modes"] == "eval"
 
 
+FORGED_MEANWHILE = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+def evaluate(model, loader, criterion):
+    from autograde.bank import harness
+    harness.Watch.changed = harness.Watch.kinds_changed = lambda *_: []
+    for p in model.parameters(): p.data.zero_()
+    return {"loss": 1.0, "accuracy": 1.0}
+def make_setup(data, seed, epochs):
+    import course.debug as debug
+    debug.Rung.passed = property(lambda s: True, lambda s, v: None)
+    debug.Finding.is_alarm = False
+    x, y = data["train"]
+    model = nn.Sequential(nn.Flatten(), nn.Linear(x[0].numel(), data["num_classes"]), nn.Softmax(1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+    loaders = {side: DataLoader(TensorDataset(*data[side[:-7]]), 16)
+               for side in ("train_loader", "val_loader")}
+    return {"model": model, "loss_fn": nn.CrossEntropyLoss(), "optimizer": optimizer, **loaders}
+"""
+
+
+@pytest.mark.parametrize(
+    ("id", "part", "field"),
+    [("03a.evaluate", "still", "disturbed"), ("05.setup", "doctor", "findings")],
+)
+def test_what_looks_at_a_call_is_as_it_was_though_the_call_changes_it(id, part, field):
+    exercise = bank.load(id)
+    case = exercise.cases(next(one for one in exercise.parts if one.key == part), seed=1)[0]
+    with StudentSession(None, Limits(cell_s=10.0)) as session:
+        session.run(FORGED_MEANWHILE)
+        answer = session.ask(id, exercise.name, case)
+    assert answer[field], answer
+
+
 LEFT = """
 import gc
 from pathlib import Path
