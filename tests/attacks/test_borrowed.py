@@ -6,15 +6,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from autograde import bank
-from autograde.answers import Raised
+from autograde.answers import CPU, Raised
 from autograde.by_hand import python_function
 from autograde.classroom.conspicuous import words_for
 from autograde.classroom.export import doubtful_times
 from autograde.classroom.notebook_text import read_notebook
 from autograde.classroom.submissions import SubmissionFault, look_at
 from autograde.exercise import NotAllowedError
+from autograde.questions import difference_from, scored
 from autograde.sandbox import copies, stubs
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import OURS, StudentSession
@@ -181,6 +183,17 @@ def test_what_looks_at_a_call_is_as_it_was_though_the_call_changes_it(id, part, 
         session.run(FORGED_MEANWHILE)
         answer = session.ask(id, exercise.name, case)
     assert answer[field], answer
+
+
+@pytest.mark.parametrize("said", ["enough", "low", 1.0, torch.zeros(3), torch.ones(2, 400), None])
+def test_a_score_is_the_referees_whatever_comes_in_its_place(said):
+    """The bar was computed beside the student's code, which could lower it."""
+    whole = bank.load("05.whole")
+    case = whole.cases(whole.parts[2], seed=1)[0]
+    found = scored(whole, case, {"score": said, "trained": said, "learnt": said})
+    expected = {"score": "enough", "trained": "enough", "learnt": "low"}
+    for field in expected:
+        assert difference_from(whole, (field,), expected, found, CPU), found
 
 
 LEFT = """
