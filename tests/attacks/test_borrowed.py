@@ -280,6 +280,11 @@ def test_no_answer_of_the_bank_is_taken_for_a_copy_of_what_its_exercise_refuses(
         look("exec", (compile(Path(file).read_text("utf-8"), file, "exec"),))
         codes += 1
     text = Path(sys.modules["torch.nn.utils.clip_grad"].__file__).read_text("utf-8")
-    with pytest.raises(NotAllowedError):
-        look("exec", (compile(text, "mine", "exec"),))
+    edited = ast.parse(text)
+    for node in ast.walk(edited):
+        if isinstance(node, ast.FunctionDef):
+            node.body.insert(0, ast.parse("unused = None").body[0])
+    for copied in (text, ast.fix_missing_locations(edited)):
+        with pytest.raises(NotAllowedError):
+            look("exec", (compile(copied, "mine", "exec"),))
     assert codes > 60 and len(theirs) > 20
