@@ -88,9 +88,9 @@ def _by_names(codes: Iterable[CodeType]) -> Known:
 def _names_of(codes: Iterable[CodeType]) -> Iterator[frozenset[str]]:
     """The names that functions look up, no methods, where some are private."""
     for code in codes:
-        if code.co_flags & CO_OPTIMIZED and "." not in code.co_qualname:
-            if any(map(_is_private, code.co_names)):
-                yield frozenset(code.co_names)
+        is_function = code.co_flags & CO_OPTIMIZED and "." not in code.co_qualname
+        if is_function and any(map(_is_private, code.co_names)):
+            yield frozenset(code.co_names)
 
 
 def _is_private(name: str) -> bool:
