@@ -10,15 +10,17 @@ import inspect
 import linecache
 import random
 import re
+import sys
 import sysconfig
 import traceback
 from collections import UserDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -162,11 +164,16 @@ def usual_torch(device: Any) -> Iterator[None]:
     """Fresh settings inside, whatever a notebook has set; its own are restored afterwards.
 
     This covers the seeds of torch, NumPy and Python, torch's default dtype, grad and inference
-    mode, and autocast.
+    mode, autocast, and torch's compiler, which does not compile.
     """
     computes = torch.device(device)
     # Graded on the CPU, an answer's torch.manual_seed() seeds every device in use all the same.
-    with undisturbed(None if computes == CPU else computes), fresh_settings(), on_the_cpu():
+    with (
+        undisturbed(None if computes == CPU else computes),
+        fresh_settings(),
+        on_the_cpu(),
+        _uncompiled(),
+    ):
         generator = torch if device.type == "cuda" else torch.default_generator
         generator.manual_seed(0)  # torch's own also notes down the stack, for CUDA
         random.seed(0)
@@ -184,6 +191,21 @@ class Drawn(UserDict[str, Any]):
     def __getitem__(self, key: str) -> Any:
         """A copy of the value."""
         return copy_of(self.data[key])
+
+
+@contextmanager
+def _uncompiled() -> Iterator[None]:
+    """Inside, what torch.compile has made runs as it was written: the same answer, without the
+    half a minute that a first call may take, and without a C++ compiler."""
+    is_loaded = "torch._dynamo.eval_frame" in sys.modules
+    stance = torch.compiler.set_stance("force_eager") if is_loaded else nullcontext()
+    with stance, mock.patch.object(torch, "compile", _as_it_is):
+        yield
+
+
+def _as_it_is(model: Any = None, **_options: Any) -> Any:
+    """What torch.compile stands for meanwhile, called directly or as a decorator with options."""
+    return _as_it_is if model is None else model
 
 
 def copy_of(case: Any) -> Any:

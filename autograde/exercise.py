@@ -10,9 +10,9 @@
 
 The road of one question: the referee `draw`s a case from a seed (plain data), `run` calls a
 function on it and reports plain data back (in the student's process for the student's function, in
-the referee's for the reference), and the referee compares the two answers. `wrong` holds the known
-misconceptions as functions: an answer equal to a wrong one's on the same cases is told which
-misconception it shows.
+the referee's for the reference), and the referee reads the two answers (`scored`, if there is a
+score) and compares them. `wrong` holds the known misconceptions as functions: an answer equal to a
+wrong one's on the same cases is told which misconception it shows.
 """
 
 from __future__ import annotations
@@ -115,6 +115,9 @@ class Exercise:
     """A case for a part's key, from a seeded source of numbers."""
     run: Callable[[Callable[..., Any], Case, torch.device], Answer]
     """Build from the case what the function expects, call it, report what it did."""
+    scored: Callable[[Answer, Case], Answer] | None = None
+    """What the referee makes of the answer to a case before it compares: a score that only the case
+    tells, which nothing in a student's process can then change."""
     says: Mapping[str, str] = field(default_factory=dict)
     """How a field is called in a message: `{"loss": "the returned loss"}`."""
     by_hand: tuple[Callable[..., Any], ...] = ()

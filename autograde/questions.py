@@ -45,6 +45,7 @@ class Oracle:
     """Answers of one of our own functions, computed once per case."""
 
     def __init__(self, exercise: Exercise, function: Callable[..., Any], device: Any) -> None:
+        self.exercise = exercise
         self.answer = partial(answer_of, exercise, function, device=device)
         self.known: dict[int, Answer | Raised] = {}
 
@@ -53,10 +54,16 @@ class Oracle:
             return self.known[id(case)]
         with warnings.catch_warnings():  # about our own code: nobody else's to read
             warnings.simplefilter("ignore")
-            answer = self.answer(case)
+            answer = scored(self.exercise, case, self.answer(case))
         if not _lacks_memory(answer):  # which another submission may have taken
             self.known[id(case)] = answer
         return answer
+
+
+def scored(exercise: Exercise, case: Case, answer: Answer | Raised) -> Answer | Raised:
+    """An answer as the referee compares it."""
+    as_it_came = exercise.scored is None or isinstance(answer, Raised)
+    return answer if as_it_came else exercise.scored(answer, case)
 
 
 def _lacks_memory(answer: Answer | Raised) -> bool:
@@ -78,7 +85,7 @@ class Reference(Oracle):
 def difference_in(exercise: Exercise, part: Part, case: Case, answer: Answer) -> Difference | None:
     """Where an answer to one case of a part differs from the reference's, on the CPU."""
     right = Reference(exercise, exercise.reference, CPU)(case)
-    return difference_from(exercise, part.fields, right, answer, CPU)
+    return difference_from(exercise, part.fields, right, scored(exercise, case, answer), CPU)
 
 
 def difference_from(

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from autograde.answers import CPU, Raised, usual_torch
 from autograde.exercise import UNFIT, Answer, Case, Exercise, Part
-from autograde.questions import Oracle, difference_from, questions_of
+from autograde.questions import Oracle, difference_from, questions_of, scored
 from autograde.recogniser import recognised
 from autograde.verdict import PartResult, Verdict
 
@@ -47,7 +47,9 @@ def _judge(exercise: Exercise, ask: Ask, seed: int, parts: PartsAsked, device: A
     to_ask = [part for part in exercise.parts if parts != "shown" or not part.hidden]
     questions = questions_of(exercise, seed, device)
     asked = {part.key: questions.cases(part) for part in to_ask}
-    answers = {part.key: [ask(case) for case in asked[part.key]] for part in to_ask}
+    answers = {
+        part.key: [scored(exercise, case, ask(case)) for case in asked[part.key]] for part in to_ask
+    }
     right = questions.right
     results = [_judge_part(exercise, part, asked, answers, right, device) for part in to_ask]
     results = recognised(exercise, results, asked, answers, questions, device)

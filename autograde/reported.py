@@ -6,6 +6,8 @@ in the grader's voice. So it is put on a line, cut, and shown as somebody else's
 
 from __future__ import annotations
 
+from typing import Any
+
 MAX_REPORTED = 600
 """Characters of a text about an answer: twice what an exception may say, with its line."""
 
@@ -43,7 +45,16 @@ def in_own_words(text: str) -> str:
 
 def quoted(text: str) -> str:
     """Somebody else's words in quotation marks, which nothing in them ends early."""
-    return f"“{text.translate(OURS)}”"
+    return f"“{unmarked(text)}”"
+
+
+def unmarked(value: Any) -> Any:
+    """Plain data in which no text has the marks by which a message of ours is read."""
+    if isinstance(value, str):
+        return value.translate(OURS)
+    if isinstance(value, dict):
+        return {unmarked(key): unmarked(item) for key, item in value.items()}
+    return [unmarked(item) for item in value] if isinstance(value, list) else value
 
 
 OURS = str.maketrans("“”✔✘→", '""???')

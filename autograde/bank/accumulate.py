@@ -47,7 +47,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
     t = Training(case, device)
     retaining = [False]
     waiting: weakref.WeakSet[_Graph] = weakref.WeakSet()  # a graph that is dropped leaves by itself
-    piled_up = []
+    piled_up: list[bool] = []
+    met = [0]  # graphs
 
     def before(_model, _args):
         piled_up.append(len(waiting) > 1)
@@ -56,6 +57,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         if logits.grad_fn is not None:
             graph = _Graph()
             waiting.add(graph)
+            met[0] += 1
             logits.grad_fn.register_hook(
                 lambda *_: None if retaining[0] else waiting.discard(graph)
             )
@@ -65,12 +67,16 @@ def run(function, case: Case, device: torch.device) -> Answer:
         returned = function(t.model, t.batches, t.criterion, t.optimizer)
     for hook in hooks:
         hook.remove()
+    if len(piled_up) < len(t.forwards) or met[0] < sum(has_graph for _, has_graph in t.forwards):
+        held = "not known, as hooks were removed from the model"
+    else:
+        held = "two or more" if any(piled_up) else "one at most"
     return {
         "weights": t.state(),
         "disturbed": t.changed(TRAINED - {"modes"}),
         "loss": kept(as_number, returned, "the mean loss of all examples"),
         "sizes": sorted(size for size, _ in t.forwards),
-        "piled_up": "two or more" if any(piled_up) else "one at most",
+        "piled_up": held,
         "moved": "different from before" if t.moved() else "the same as before",
     }
 
@@ -230,6 +236,24 @@ def empties_the_list(model, micro_batches, criterion, optimizer):
     result = weighted_losses(model, list(micro_batches), criterion, optimizer)
     micro_batches.clear()
     return result
+
+
+def without_hooks(model, micro_batches, criterion, optimizer):
+    """All graphs at once, while the model has none of the hooks that would tell."""
+    share, held = _share(micro_batches), (model._forward_pre_hooks, model._forward_hooks)
+    before = [dict(hooks) for hooks in held]
+    model._forward_pre_hooks.clear()
+    for key in list(model._forward_hooks)[1:]:
+        del model._forward_hooks[key]
+    optimizer.zero_grad()
+    losses = [
+        criterion(model(inputs), targets) * share(targets) for inputs, targets in micro_batches
+    ]
+    sum(losses).backward()
+    optimizer.step()
+    for hooks, was in zip(held, before, strict=True):
+        hooks.update(was)
+    return sum(losses).item()
 
 
 def joined(model, micro_batches, criterion, optimizer):
@@ -443,6 +467,7 @@ EXERCISE = Exercise(
             "retain_graph=True.",
         ),
         Wrong("one-backward", graphs_retained),
+        Wrong("hooks-removed", without_hooks),
         Wrong(
             "first-group-cleared",
             first_group_cleared,

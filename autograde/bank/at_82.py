@@ -16,13 +16,13 @@ EXERCISE = Choice(
     "higher. What do you do first?",
     options=(
         Option("sort", "Look at 100 of its mistakes and sort them by cause.", right=True),
-        Option("larger", "Train a model with four times as many parameters.",
+        Option("larger", "Train a larger model, with four times as many parameters.",
                "That bets a long run on one cause: too small a model. If a third of the mistakes "
                "are wrong labels, no model can win those back. Look first; it takes an hour."),
-        Option("longer", "Train for three times as many epochs.",
+        Option("longer", "Train the same model for three times as many epochs.",
                "The losses have levelled off, so more epochs will change them little. And they say "
                "nothing about which images are misread."),
-        Option("rate", "Search for a better learning rate.",
+        Option("rate", "Search for a better learning rate, by short runs.",
                "The model has climbed the ladder, so a rate that trains has been found. A search "
                "may gain a point, but it does not say where the other 17 points are."),
     ),

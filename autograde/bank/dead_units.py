@@ -62,7 +62,7 @@ def draw(source: Draw, part: str) -> Case:
         "sizes": sizes,
         "x": [source.normal(size, inputs, *((2, 3) if part == "images" else ())) for size in sizes],
         "weight": [source.normal(width, inputs), source.normal(width, width)],
-        "dead": [0 if part == "named" else source.integer(1, 2), source.integer(3, 4)],
+        "dead": [0 if part == "named" else 1 + source.index % 2, source.integer(3, 4)],
         "stale": source.normal(width, inputs),
         "rare": [1, 1] if part != "one" else [0, 0],
         "rows": [source.integer(0, sizes[0] - 1), source.integer(0, sizes[-1] - 1)],

@@ -15,7 +15,7 @@ EXERCISE = Choice(
     "the same within each class. The classes have the same shares on both sides. Annotators who "
     "see both sets mixed agree with the existing labels. What is the most likely cause?",
     options=(
-        Option("leakage", "Validation was not separate from training.", right=True),
+        Option("leakage", "Leakage: validation was not separate from training.", right=True),
         Option("covariate", "Covariate shift: production inputs look different.",
                "An AUC of 0.50 means that the inputs cannot be told apart. Under a covariate shift "
                "the classifier would succeed."),

@@ -88,9 +88,10 @@ def _loaded(function, model: nn.Module, case: Case) -> str:
 
 
 def _moved(model: nn.Module, inputs: Tensor) -> str:
-    """Where the outputs are after a move to `meta`, which stands for another device."""
+    """The outputs after a move to `meta`, which stands for another device."""
     try:
-        return str(model.to("meta")(inputs.to("meta")).device)
+        outputs = model.to("meta")(inputs.to("meta"))
+        return f"{list(outputs.shape)} on {outputs.device}"
     except RuntimeError as fault:
         text = str(fault).replace("meta", "the other one")
         raise AnswerError(f"Moved to another device, forward() raised: {text}"[:180]) from None
@@ -254,7 +255,7 @@ EXERCISE = Exercise(
         "trained": "what parameters() holds:",
         "saved": "what state_dict() holds:",
         "loaded": "after loading, the module gives outputs that",
-        "moved": "the device of the outputs",
+        "moved": "the outputs",
         "outputs": "with weights of ours in the layers and in scale:",
         "changed": "the number of lines changed",
     },

@@ -23,12 +23,12 @@ EXERCISE = Choices(
                "is made of K equal micro-batches",
                "The K gradients were added up; dividing the sum by K makes it their mean.",
                right=True),
-        Option("clear", "`optimizer.zero_grad()`",
+        Option("clear", "`optimizer.zero_grad(set_to_none=True)`",
                "That throws away the gradient just computed: step() then has nothing to use."),
-        Option("schedule", "`scheduler.step()`",
+        Option("schedule", "`scheduler.step()`, of a schedule that counts updates",
                "That changes the rate before the update it was meant for: the schedule's first "
                "rate is never used. It comes after optimizer.step()."),
-        Option("again", "`loss.backward()`, a second time",
+        Option("again", "`loss.backward()`, a second time for the same loss",
                "The first call frees the graph, so the second one raises; with retain_graph=True "
                "it would double the gradient."),
     ),

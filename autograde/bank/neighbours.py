@@ -23,11 +23,11 @@ EXERCISE = Choices(
                             "requires_grad.",
                "Freezing stops the optimizer. The statistics are not parameters, and "
                "the mode does not change.", right=True),
-        Option("bn-eval", "BatchNorm in eval mode.",
+        Option("bn-eval", "BatchNorm in eval mode, after an epoch in train mode.",
                "It uses its running statistics, which this batch does not change."),
-        Option("layer-norm", "LayerNorm in train mode.",
+        Option("layer-norm", "LayerNorm in train mode, with weight and bias trained.",
                "It normalises over the features of one example, in either mode."),
-        Option("group-norm", "GroupNorm in train mode.",
+        Option("group-norm", "GroupNorm in train mode, with four groups of channels.",
                "It normalises over groups of channels of one example, in either mode."),
     ),
     reason=Reason(

@@ -4,12 +4,17 @@ from functools import partial
 
 from autograde.bank.study import HUGE, LEAST, ROUNDED, follows, from_the_differences, numbers
 from autograde.kinds import Fact, Reason, Write
+from autograde.kinds.value import brief
+from autograde.reported import quoted
 
 FEWEST_IMAGES = 50
 """Below it one image is two points, and no ablation of a working project shows anything."""
 MOST_GAIN = 50
 """Points: no change lifts a baseline that works by more with every seed."""
 IMAGES_FIRST = "The differences depend on the number of images: give that first."
+
+MOST_NAMED = 3
+"""Settings whose names a message shows."""
 
 
 def settings(facts, key):
@@ -25,24 +30,30 @@ def of_the_baseline(facts):
     return ""
 
 
+def named(settings):
+    """The first of these names, as the student's words."""
+    more = [f"{len(settings) - MOST_NAMED} more"] * (len(settings) > MOST_NAMED)
+    return ", ".join([*(quoted(brief(name)) for name in settings[:MOST_NAMED]), *more])
+
+
 def one_change(facts):
     """The same settings, of which exactly one has another value."""
     before, after = settings(facts, "baseline"), settings(facts, "variant")
     if before is None or after is None:
         return "Give two dictionaries, baseline and variant, with at least two settings each."
     if set(before) != set(after):
-        names = ", ".join(sorted(set(before) ^ set(after)))
+        names = named(sorted(set(before) ^ set(after)))
         return f"Only one of the two runs has the setting {names}. Give every setting in both."
     changed = [name for name in before if before[name] != after[name]]
     if not changed:
         return "Both runs have the same settings: nothing was changed."
     if len(changed) > 1:
         return (
-            f"{len(changed)} settings differ ({', '.join(changed)}): the difference cannot "
+            f"{len(changed)} settings differ ({named(changed)}): the difference cannot "
             "be attributed to any one of them."
         )
     if "seed" in str(changed[0]).lower():
-        return f"The change is {changed[0]}: seeds are what every setting is tried over."
+        return f"The change is {named(changed)}: seeds are what every setting is tried over."
     return ""
 
 

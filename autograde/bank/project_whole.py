@@ -23,6 +23,7 @@ from autograde.apart import in_a_process
 from autograde.bank import project_data, project_run, project_setup
 from autograde.bank.harness import scratch
 from autograde.exercise import (
+    UNFIT,
     Answer,
     AnswerError,
     Case,
@@ -51,13 +52,20 @@ none was below 0.8, and half of the way is 0.5. Without training, or with a rate
 SHIFT, SCALE = 17.0, 1.5
 """By which mean and deviation of a folder's copy differ: enough to change what is answered."""
 
+NO_UPDATE = (
+    "'setup' holds an optimizer that has made no update: it is not the set-up that was trained."
+)
+
+NOT_A_CLASS_EACH = "The model did not give one class for each of the images held back."
+
 
 def draw(source: Draw, part: str) -> Case:
-    """Takes of other digits for each case; where the run is killed; the epochs."""
+    """Takes of other digits for each case, and which class a digit is called; the rest of a run."""
     return {
         "part": part,
         "skip": source.integer(0, 1_797 - OBJECTS - HELD_BACK),
         "takes": source.integer(1, 10_000),
+        "classes": source.shuffled(range(10)),
         "seed": source.integer(1, 10_000),
         "objects": OBJECTS if part == "held-back" else source.integer(70, 80),
         "epochs": EPOCHS if part == "held-back" else 3,
@@ -70,8 +78,7 @@ class Run:
 
     def __init__(self, function: Any, case: Case, folder: str) -> None:
         self.function, self.case, self.folder = function, case, Path(folder) / "run"
-        found = takes(case["objects"], name="digits", skip=case["skip"], seed=case["takes"])
-        self.raw = found.images, found.labels, found.groups
+        self.raw = _trained_on(case)
         self.told: list[int] = []
 
     def call(self, *, dies_after: int | None = None) -> dict[str, Any] | None:
@@ -129,7 +136,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         if case["part"] == "files":
             return _files(one, found)
         if case["part"] == "held-back":
-            return _held_back(one, found)
+            return _held_back(one, found, begun)
         return _resumed(one, found, other, killed, begun)
 
 
@@ -269,6 +276,16 @@ def _all_there(folder: Path) -> None:
             raise AnswerError(f"There is no {name} in the folder after the run has finished.")
 
 
+def _trained_on(case: Case) -> tuple[Tensor, Tensor, Tensor]:
+    """The run's images, labels and groups: classes and objects are not numbered as in the files."""
+    found = takes(case["objects"], name="digits", skip=case["skip"], seed=case["takes"])
+    return found.images, _called(case, found.labels), found.groups.unique(return_inverse=True)[1]
+
+
+def _called(case: Case, digits: Tensor) -> Tensor:
+    return torch.tensor(case["classes"], dtype=digits.dtype)[digits.long()]
+
+
 def _held(case: Case) -> Any:
     """Takes of objects that the run has not seen: those after its own."""
     return takes(HELD_BACK, name="digits", skip=case["skip"] + case["objects"], seed=case["takes"])
@@ -309,8 +326,7 @@ def _findings(setup: dict[str, Any], begun: Begun, one: Run) -> list[str]:
         raise AnswerError(
             f"'setup' lacks {lacking[0]}: it must be the whole dictionary from make_setup."
             if lacking
-            else "'setup' holds an optimizer that has made no update: it is not the set-up that "
-            "was trained."
+            else NO_UPDATE
         )
     found = [f"{name} does not train" for name in project_setup.untrained(setup)]
     first, second = (project_setup.joined(list(setup["train_loader"])) for _ in range(2))
@@ -345,24 +361,53 @@ def _schedule_of(setup: dict[str, Any], epochs: int) -> list[str]:
     return [f"a schedule of {length} steps in a run of {planned}"]
 
 
-def _held_back(one: Run, found: dict[str, Any]) -> Answer:
+def _held_back(one: Run, found: dict[str, Any], begun: Begun) -> Answer:
+    """What best.pt says of the objects held back, and the set-up's weights at either end."""
+    images, model = _held(one.case).images, found["setup"]["model"].cpu()
+    last = model.state_dict()
+    return {
+        "score": by_the_files(model, one.folder, images),
+        "trained": by_the_files(model, one.folder, images, last),
+        "learnt": kept(_at_first, found["setup"], begun, one.folder, images),
+    }
+
+
+def _at_first(setup: dict[str, Any], begun: Begun, folder: Path, images: Tensor) -> Tensor:
+    """What the model says with the weights of before the first update."""
+    optimizer = setup.get("optimizer")
+    if id(optimizer) not in begun:
+        raise AnswerError(NO_UPDATE)
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    values = [value for group in begun[id(optimizer)][0] for value in group]
+    at_first = {id(weight): value.cpu() for weight, value in zip(weights, values, strict=True)}
+    named = {name: at_first.get(id(p), p) for name, p in setup["model"].named_parameters()}
+    return by_the_files(setup["model"], folder, images, {**setup["model"].state_dict(), **named})
+
+
+def scored(answer: Answer, case: Case) -> Answer:
     """Whether the checkpoint is worth its training: nearer to the nearest mean than to chance."""
+    if case["part"] != "held-back":
+        return answer
     from sklearn.neighbors import NearestCentroid
 
-    held = _held(one.case)
-    images, labels, _ = one.raw
-    model = found["setup"]["model"].cpu()
-    best, last = (
-        (by_the_files(model, one.folder, held.images, state) == held.labels).double().mean().item()
-        for state in (None, model.state_dict())
-    )
+    held, (images, labels, _) = _held(case), _trained_on(case)
+    right = _called(case, held.labels)
     bar = NearestCentroid().fit(images.flatten(1).numpy(), labels.numpy())
-    mean = float(bar.score(held.images.flatten(1).numpy(), held.labels.numpy()))
-    chance = held.labels.bincount().max().item() / len(held)
+    mean = float(bar.score(held.images.flatten(1).numpy(), right.numpy()))
+    chance = right.bincount().max().item() / len(right)
     least = chance + HALF * (mean - chance)
+
+    def read(field: str, words: Callable[[float], str]) -> Any:
+        said = answer.get(field)
+        if isinstance(said, Tensor) and said.shape == right.shape:
+            return words((said.cpu() == right).double().mean().item())
+        unfit = isinstance(said, dict) and UNFIT in said
+        return said if unfit else {UNFIT: NOT_A_CLASS_EACH}
+
     return {
-        "score": "enough" if best >= least else f"{best:.3f}, below {least:.3f}",
-        "trained": "enough" if last >= least else "too low",
+        "score": read("score", lambda x: "enough" if x >= least else f"{x:.3f}, below {least:.3f}"),
+        "trained": read("trained", lambda x: "enough" if x >= least else "too low"),
+        "learnt": read("learnt", lambda x: "low" if x < least else f"already {x:.3f}"),
     }
 
 
@@ -480,6 +525,36 @@ def with_a_convolution(images, labels, groups, folder, seed, epochs, after_epoch
                      train=project_run.with_the_engine)  # fmt: skip
 
 
+class _Neighbours(nn.Module):
+    """Says of an image what the most similar one of the training images is called."""
+
+    def __init__(self, images: Tensor, labels: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("images", images)
+        self.register_buffer("labels", labels)
+        self.unused = nn.Parameter(torch.zeros(10))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        nearest = torch.cdist(inputs.flatten(1), self.images).argmin(1)
+        return nn.functional.one_hot(self.labels[nearest], 10) + self.unused
+
+
+def nearest_neighbour(images, labels, groups, folder, seed, epochs, after_epoch):
+    """Nothing is trained; its updates change a weight that does no harm."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    model = _Neighbours(images.flatten(1).float(), labels.long())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    model(images.unsqueeze(1).float()).sum().backward()
+    for epoch in range(epochs):
+        optimizer.step()
+        after_epoch(epoch)
+    torch.save({"model": model.state_dict()}, folder / "best.pt")
+    settings = {"epochs": epochs, "mean": 0.0, "std": 1.0}
+    (folder / "run.json").write_text(json.dumps({"seed": seed, "settings": settings}))
+    return {"setup": {"model": model, "optimizer": optimizer}, "classify": lambda *_: labels}
+
+
 RUN = "train(kept, data, folder, seed, epochs, after_epoch)"
 LOADED = '        model.load_state_dict(held["model"])\n'
 SCALED = '(images.float().unsqueeze(1) - settings["mean"]) / settings["std"]'
@@ -537,6 +612,9 @@ WRONG = (
     ("never-trained", edited((MADE, MADE + "; made[-1]['optimizer'].param_groups[0]['lr'] = 0.0; "
                               "made[-1]['scheduler'].base_lrs = [0.0]")),
      ""),
+    ("nearest-neighbour", nearest_neighbour,
+     "The model answers as well with the weights of before the first update: none of it was "
+     "learnt. Train a network from random weights."),
     ("far-too-fast", edited((MADE, MADE + "; made[-1]['optimizer'].param_groups[0]['lr'] = 3.0; "
                              "made[-1]['scheduler'].base_lrs = [3.0]")), ""),
     ("validates-on-training", edited((MADE, MADE + "; made[-1]['val_loader'] = "
@@ -591,11 +669,12 @@ EXERCISE = Exercise(
         Part("resumed", "killed, and called again: the same bits, from a sound set-up", points=1,
              cases=1, hidden=True, fields=("killed", "epochs", "weights", "best", "findings")),
         Part("held-back", "best.pt on objects that the run has not seen", points=1, cases=1,
-             hidden=True, fields=("score", "trained")),
+             hidden=True, fields=("score", "trained", "learnt")),
     ),
     reference=reference,
     draw=draw,
     run=run,
+    scored=scored,
     says={
         "from_the_run": "the answers that match best.pt and run.json",
         "other_weights": "with different weights in best.pt, the answers that follow them",
@@ -609,6 +688,7 @@ EXERCISE = Exercise(
         "best": "the weights in best.pt, resumed and in one go",
         "score": "the accuracy of best.pt on held-back objects",
         "trained": "the accuracy of the set-up's model on them, after its last epoch,",
+        "learnt": "its accuracy on them with the weights of before the first update",
     },
     wrong=tuple(
         Wrong(name, function, message, sure=name in SURE) for name, function, message in WRONG

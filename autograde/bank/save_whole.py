@@ -8,6 +8,7 @@ import os
 import pickle
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -260,6 +261,14 @@ def bytes_into_the_file(state, path):
     buffer = io.BytesIO()
     torch.save(state, buffer)
     path.write_bytes(buffer.getvalue())
+
+
+def by_a_thread(state, path):
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    writing = threading.Thread(target=lambda: path.write_bytes(buffer.getvalue()))
+    writing.start()
+    writing.join()
 
 
 def removed_first(state, path):
@@ -519,6 +528,7 @@ EXERCISE = Exercise(
               "then let os.replace give it the name."),
         Wrong("written-into", direct_with_sync),
         Wrong("written-into", bytes_into_the_file),
+        Wrong("written-into", by_a_thread),
         Wrong("written-into", copied),
         Wrong("gap", removed_first,
               "For an instant there was no file at the path: the old one was gone before the new "

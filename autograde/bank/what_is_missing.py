@@ -28,12 +28,13 @@ EXERCISE = Choices(
                "Dropout and the order of the batches are drawn from them.", right=True),
         Option("best", "the best validation loss, and the number of epochs since it was reached",
                "Otherwise a worse epoch becomes the best, and patience starts at 0.", right=True),
-        Option("gradients", "the gradients of the last update",
+        Option("gradients", "the gradients of the last update, of every parameter",
                "The next update clears them before it computes its own."),
         Option("activations", "the activations that the last forward pass kept",
                "backward() has already used them; the next forward pass makes new ones."),
-        Option("images", "the training images", "They are on the disk, and no update changes them. "
-               "Their hash belongs in the record."),
+        Option("images", "the training images and all of their labels",
+               "They are on the disk, and no update changes them. Their hash belongs in the "
+               "record."),
     ),
     reason=Reason(points=1, ask="The resumed loss jumps up, then falls again within a few dozen "
         "updates. Which of the missing things can cause this, and why does the effect fade?",

@@ -15,14 +15,14 @@ EXERCISE = Choice(
     "ln(classes). What do you do first?",
     options=(
         Option("overfit", "Train on four examples until their loss is nearly 0.", right=True),
-        Option("lower-rate", "Divide the learning rate by ten and start again.",
+        Option("lower-rate", "Divide the learning rate by ten and start the run again.",
                "A rate that is far too large makes the loss jump or turn nan. A flat loss can just "
                "as well mean a rate that is too small, or a bug that no rate can fix: look before "
                "you turn a knob."),
-        Option("adamw", "Change from SGD to AdamW.",
+        Option("adamw", "Change the optimizer from SGD to AdamW.",
                "If no gradient reaches the weights, AdamW does not move them either. First find "
                "out whether the loop can learn at all."),
-        Option("deeper", "Make the model deeper.",
+        Option("deeper", "Make the model deeper, by two hidden layers, say.",
                "A model that is too small still learns something: its loss falls, then stops. One "
                "that never leaves ln(classes) points to a bug, which more layers only hide."),
     ),

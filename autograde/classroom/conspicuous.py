@@ -27,14 +27,16 @@ from autograde.words import UNJUDGED
 
 INSIDES = frozenset(
     {
-        *("__code__", "__closure__", "__globals__", "__builtins__", "__subclasses__"),
+        *("__code__", "__self__", "__globals__", "__builtins__", "__subclasses__"),
         *("co_consts", "co_code", "cell_contents", "f_locals", "f_globals", "f_back"),
         *("_getframe", "_current_frames", "get_objects", "get_referrers", "get_referents"),
         *("meta_path", "settrace", "setprofile", "addaudithook", "input_transformers_post"),
-        *("fork", "_exit", "healthy_step"),
+        *("fork", "_exit", "healthy_step", "right_value"),
     }
 )
-"""Attributes that an answer to an exercise has no use for."""
+"""Attributes that an answer to an exercise has no use for. A `__closure__` alone shows nothing."""
+TEXTS_RUN = {"exec": 1, "compile": 2}
+"""What runs a text as code, and from how many arguments on: torch.compile is another."""
 MODULES = frozenset(
     {
         *("ctypes", "gc", "marshal", "dis", "socket", "subprocess", "multiprocessing", "_thread"),
@@ -125,11 +127,36 @@ def _named(tree: ast.Module) -> Iterator[str]:
             isinstance(node, ast.Constant) and node not in asked and node.value in IN_QUOTES
         ):
             yield f'the text "{node.value}"'
+        elif isinstance(node, ast.BinOp) and _joined(node) in IN_QUOTES:
+            yield f'the text "{_joined(node)}", put together'
+        elif _is_looked_up(node):
+            yield "sys.modules"
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if len(node.args) >= TEXTS_RUN.get(node.func.id, len(node.args) + 1):
+                yield node.func.id
         elif isinstance(node, ast.Import):
             yield from filter(_is_inside, (alias.name for alias in node.names))
         elif isinstance(node, ast.ImportFrom) and node.module:
             whole = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
             yield from list(filter(_is_inside, whole))[:1]
+
+
+def _joined(node: ast.AST, pieces: int = 20) -> str | None:
+    """A text that is written in pieces, a few: `"auto" + "grade"`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and pieces:
+        left, right = _joined(node.left, pieces - 1), _joined(node.right, pieces - 1)
+        return None if left is None or right is None else left + right
+    is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return node.value if is_text else None
+
+
+def _is_looked_up(node: ast.AST) -> bool:
+    """`sys.modules[...]` under a name that is not written there; `__name__` is one's own."""
+    match node:
+        case ast.Subscript(ast.Attribute(ast.Name("sys"), "modules"), under):
+            own = isinstance(under, ast.Name) and under.id == "__name__"
+            return not own and _joined(under) is None
+    return False
 
 
 def _asked_if_main(tree: ast.Module) -> set[ast.AST]:

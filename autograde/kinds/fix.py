@@ -221,8 +221,20 @@ def _plain_lines(source: str) -> list[str]:
 
 
 def _lines_of(function: ast.FunctionDef) -> list[str]:
-    """The body's lines without docstring, comments and the author's layout."""
+    """The body's lines without docstring, comments and the author's layout, as far as they can run:
+    what is left standing below a `return` has been removed."""
     body = function.body
     if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
         body = body[1:]
-    return [line for node in body for line in ast.unparse(node).splitlines()]
+    return [line for node in _reached(body) for line in ast.unparse(node).splitlines()]
+
+
+def _reached(block: list[ast.stmt]) -> list[ast.stmt]:
+    """A block's statements up to the one that leaves it, and so in the blocks inside."""
+    for number, statement in enumerate(block):
+        for inner in ("body", "orelse", "finalbody"):
+            if isinstance(found := getattr(statement, inner, None), list):
+                setattr(statement, inner, _reached(found))
+        if isinstance(statement, ast.Return | ast.Raise | ast.Break | ast.Continue):
+            return block[: number + 1]
+    return block

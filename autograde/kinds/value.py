@@ -23,7 +23,7 @@ from autograde.exercise import AnswerError, Draw, Exercise, Wrong
 from autograde.kit.student import current, plain_name
 from autograde.lines import wrapped
 from autograde.plain import MAX_INT_BITS
-from autograde.reported import in_own_words, on_a_line, quoted
+from autograde.reported import in_own_words, on_a_line, quoted, unmarked
 from autograde.verdict import PartResult, Verdict
 from autograde.words import OUR_OWN
 
@@ -375,5 +375,5 @@ def called(value: Any) -> Any:
 
 def brief(value: Any) -> str:
     """A student's value as a message shows it."""
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    text = f"{value:.6g}" if isinstance(value, float) else unmarked(str(value))
     return text if len(text) <= 40 else f"{text[:39]}…"

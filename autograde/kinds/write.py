@@ -18,7 +18,7 @@ from typing import Any
 from autograde.exercise import AnswerError, Part
 from autograde.kinds.value import UNSET, Reason, Said, ValueExercise, brief, is_blank, why_unread
 from autograde.kit.question import Question
-from autograde.reported import on_a_line
+from autograde.reported import on_a_line, unmarked
 from autograde.verdict import PartResult, Verdict
 
 
@@ -90,7 +90,7 @@ class Write(ValueExercise):
     def judge_parts(self, answer: dict[str, Any], student: str) -> list[PartResult]:
         """Each fact by its own check."""
         results: list[PartResult] = []
-        read = {key: None if why_unread(item) else item for key, item in answer.items()}
+        read = {key: None if why_unread(item) else unmarked(item) for key, item in answer.items()}
         for fact, part in zip(self.facts, self.parts, strict=True):
             if is_blank(answer[fact.key]):
                 said = UNSET

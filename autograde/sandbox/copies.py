@@ -4,7 +4,9 @@
     the course's     a code with a guard, taken over into a function from which the guard is gone
 
 An audit hook, which nothing takes off again, sees every code that is run or made a function. It
-compares bytecode, not names; what somebody has written that does the same is other bytecode.
+compares bytecode; what somebody has written that does the same is other bytecode. A function of
+torch is also known by all the names that it looks up, some of them torch's private ones: statements
+added to its text do not hide those, and of 150,000 functions of ten other libraries none has them.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from inspect import CO_OPTIMIZED
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -40,11 +43,13 @@ def hook_for(guarded: Iterable[CodeType], guard: Any, by_hand: Iterable[Function
         guard: A constant that all of them hold.
         by_hand: Functions of other packages, as their files define them.
     """
-    return _hook(_by_names(guarded), guard, _by_names(_originals(by_hand)))
+    originals = list(_originals(by_hand))
+    return _hook(_by_names(guarded), guard, _by_names(originals), list(_names_of(originals)))
 
 
-def _hook(guarded: Known, guard: Any, originals: Known) -> Hook:
+def _hook(guarded: Known, guard: Any, originals: Known, named: list[frozenset[str]]) -> Hook:
     code_type, kind, fault = CodeType, type, NotAllowedError
+    private = frozenset(name for names in named for name in names if _is_private(name))
 
     def is_copy(code: CodeType) -> bool:
         waiting = [code]
@@ -54,6 +59,10 @@ def _hook(guarded: Known, guard: Any, originals: Known) -> Hook:
                 return True
             if names in guarded and guard not in one.co_consts and one.co_code in guarded[names]:
                 return True
+            if not private.isdisjoint(names):
+                for known in named:
+                    if known.issubset(names):
+                        return True
             waiting += [const for const in one.co_consts if kind(const) is code_type]
         return False
 
@@ -74,6 +83,19 @@ def _by_names(codes: Iterable[CodeType]) -> Known:
     for code in codes:
         known.setdefault(code.co_names, set()).add(code.co_code)
     return known
+
+
+def _names_of(codes: Iterable[CodeType]) -> Iterator[frozenset[str]]:
+    """The names that functions look up, no methods, where some are private."""
+    for code in codes:
+        is_function = code.co_flags & CO_OPTIMIZED and "." not in code.co_qualname
+        if is_function and any(map(_is_private, code.co_names)):
+            yield frozenset(code.co_names)
+
+
+def _is_private(name: str) -> bool:
+    """Of torch, as an answer has no use for it."""
+    return name.startswith("has_torch_function") or (name[:1] == "_" and name[:2] != "__")
 
 
 def _originals(functions: Iterable[FunctionType]) -> Iterator[CodeType]:

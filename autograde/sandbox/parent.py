@@ -101,6 +101,7 @@ def share(key: bytes | None) -> None:
 KEPT = ("PATH", "LANG", "LC_ALL", "HOME", "TMPDIR", "COURSE_DATA", "PYTHONPATH", "LD_LIBRARY_PATH")
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "MPLBACKEND": "agg",
+    "OMP_THREAD_LIMIT": "1",  # torch.set_num_threads(2) would have two threads wait for one core
     "PYTHONHASHSEED": "0",  # the order of a set of strings is the same in a regrade
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # large pages: a fork has fewer of them to copy
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
     /usr /lib ... the interpreter, its packages, `course`, `autograde`    read-only
     /tmp  /dev/shm  its own folder                                        empty, writable, bounded
+    /proc   its own processes; of the machine's readings, still ones
     everything else: home folders, the class directory, other submissions, gradebook    not there
 
 Of `autograde` the exercise bank is covered, of `course` the files that hold the references: what is
@@ -16,6 +17,7 @@ import site
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from autograde.sandbox import kernel
@@ -26,6 +28,23 @@ SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"
 SETTINGS = ("/etc/alternatives", "/etc/fonts")
 SETTING_FILES = ("ld.so.cache", "localtime", "mime.types")
 DEVICES = ("null", "zero", "full", "random", "urandom")
+READ_BY_PROGRAMS = ("loadavg", "meminfo", "stat", "uptime", "vmstat")
+"""Files of /proc about the whole machine that ordinary programs read: as they once were."""
+OF_THE_MACHINE = (
+    *(
+        "buddyinfo",
+        "diskstats",
+        "interrupts",
+        "locks",
+        "schedstat",
+        "softirqs",
+        "swaps",
+        "zoneinfo",
+    ),
+    *("zoneinfo", "pressure/cpu", "pressure/io", "pressure/memory"),
+    *("sys/fs/dentry-state", "sys/fs/file-nr", "sys/fs/inode-nr", "sys/fs/inode-state"),
+)
+"""Others that move with what neighbours do, by which two submissions could talk: empty."""
 
 
 def enter(
@@ -165,3 +184,16 @@ def _processes() -> None:
         kernel.mount("proc", f"{BASE}/proc", "proc", flags)
     except OSError:
         return
+    for name in (*READ_BY_PROGRAMS, *OF_THE_MACHINE):
+        if os.path.exists(f"{BASE}/proc/{name}"):
+            text = readings().get(name, "")
+            still = Path(BASE, f".{name}" if text else ".empty")
+            still.write_text(text)
+            kernel.mount(str(still), f"{BASE}/proc/{name}", flags=kernel.MS_BIND)
+
+
+@cache
+def readings() -> dict[str, str]:
+    """What READ_BY_PROGRAMS hold at the first call: in the warm parent, for all submissions."""
+    files = {name: Path("/proc", name) for name in READ_BY_PROGRAMS}
+    return {name: file.read_text() for name, file in files.items() if file.exists()}

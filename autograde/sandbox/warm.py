@@ -22,7 +22,7 @@ from torch import nn  # noqa: E402
 
 import autograde.bank  # noqa: E402
 from autograde.kinds import fix  # noqa: E402
-from autograde.sandbox import control_group, own, stubs, student  # noqa: E402
+from autograde.sandbox import control_group, own, stubs, student, view  # noqa: E402
 from autograde.sandbox.parent import without_address_grammar  # noqa: E402
 from course.worked.startup import put_off_compiler  # noqa: E402
 
@@ -67,6 +67,7 @@ def load_questions() -> None:
 touch_lazy_parts()
 load_questions()
 control_group.places()
+view.readings()
 student.ready_shell().run("1")
 own.prepare()
 gc.freeze()  # the collector leaves inherited objects alone, so that their pages stay shared

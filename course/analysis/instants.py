@@ -2,9 +2,10 @@
 
     instants(save, state, path)     ["old", "cut off", "new"]
 
-The file is inspected at every step of `save`, and in the middle of torch's writing: an item of the
-state calls us when it is pickled. `killed_while_saving` does this with a real process and a real
-kill.
+The file is inspected at every step of `save`, also of threads that it starts, and in the middle of
+torch's writing: an item of the state calls us when it is pickled. What was written over the old
+file's bytes unseen was cut off in between. `killed_while_saving` does this with a real process and
+a real kill.
 
 Source: Training-loop chapter, c7, component 1; ledger C10.
 """
@@ -17,6 +18,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,7 +55,8 @@ def instants(save: Save, state: Mapping[str, Any], path: Path) -> list[str]:
         `old` (the bytes from before), `new` (a file that loads as the new state), `missing`, or
         `cut off` (a file that is neither).
     """
-    before = path.read_bytes() if path.exists() else None
+    old = path.open("rb") if path.exists() else None
+    before = old.read() if old else None
     looks, stamps = [_found(path, before)], [_stamp(path)]
 
     def look() -> None:
@@ -68,6 +71,11 @@ def instants(save: Save, state: Mapping[str, Any], path: Path) -> list[str]:
     with _step_by_step(look, getattr(save, "__code__", None)):
         save({**state, PROBE: Probe(look)}, path)
     look()
+    if old:
+        with old:
+            old.seek(0)
+            if old.read() != before and "cut off" not in looks:
+                looks.insert(-1, "cut off")
     return looks
 
 
@@ -107,12 +115,14 @@ def _step_by_step(look: Callable[[], None], code: Any):
         look()
         return trace
 
-    earlier = sys.gettrace()
+    earlier, of_new_threads = sys.gettrace(), threading.gettrace()
     sys.settrace(trace)
+    threading.settrace(trace)
     try:
         yield
     finally:
         sys.settrace(earlier)
+        threading.settrace(of_new_threads)
 
 
 CHILD = """

@@ -190,9 +190,9 @@ except ValueError as error:
 # %% exercise 01b.parameters
 # Counting also proves that a fix worked: count before, and count after.
 ### BEGIN SOLUTION
-hidden_numbers = (q.n + 1) * q.h + (q.h + 1) * q.k
+hidden_numbers = (q.n + 1) * q.h + (q.h + 1) * q.k + (q.m - 1) * (q.k + 1) * q.k
 last = (q.k + 1) * q.c
-parameters = {"tensors": 6, "numbers": hidden_numbers + last, "listed": last}
+parameters = {"tensors": 2 * (q.m + 2), "numbers": hidden_numbers + last, "listed": last}
 ### END SOLUTION
 
 # %% exercise 01b.hidden-layers

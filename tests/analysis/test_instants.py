@@ -1,60 +1,51 @@
-"""What a file holds while it is saved, seen from inside and after a real kill."""
+"""What a kill during a save would leave is seen, whoever writes the file."""
 
 import io
-import os
-import shutil
-import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 
 import pytest
 import torch
 
-from course.analysis.instants import instants, killed_while_saving
-from course.engine import checkpoint
+from course.analysis.instants import instants
 
 
-def direct(state, path):
-    torch.save(state, path)
-
-
-def remove_first(state, path):
-    torch.save(state, f"{path}.partial")
-    if path.exists():
-        path.unlink()
-    os.rename(f"{path}.partial", path)
-
-
-def copied(state, path):
-    torch.save(state, f"{path}.partial")
-    shutil.copyfile(f"{path}.partial", path)
-
-
-def in_one_line(state, path):
+def in_memory(state):
     buffer = io.BytesIO()
     torch.save(state, buffer)
-    open(path, "wb").write(buffer.getvalue())  # noqa: SIM115
+    return buffer.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("save", "found"),
-    [
-        (direct, ["old", "cut off", "new"]),
-        (remove_first, ["old", "missing", "new"]),
-        (copied, ["old", "cut off", "new"]),
-        (in_one_line, ["old", "cut off", "new"]),
-        (checkpoint.write_whole, ["old", "new"]),
-    ],
-)
-def test_every_instant_of_a_save_is_looked_at(tmp_path, save, found):
-    path, trace = tmp_path / "last.pt", sys.gettrace()
-    first = instants(save, {"epoch": torch.tensor(1)}, path)
-    assert first == ["missing", *[what for what in found if what not in ("old", "missing")]]
-    assert instants(save, {"epoch": torch.tensor(2)}, path) == found
-    assert torch.load(path, weights_only=True)["epoch"] == 2 and sys.gettrace() is trace
+@pytest.fixture
+def pool():
+    with ThreadPoolExecutor(1) as started:
+        started.submit(int).result()
+        yield started
 
 
-def test_after_a_kill_only_the_renamed_file_is_whole(tmp_path):
-    for how in ("direct", "renamed"):
-        (tmp_path / how).mkdir()
-    assert "error" in killed_while_saving("direct", tmp_path / "direct" / "last.pt")
-    left = killed_while_saving("renamed", tmp_path / "renamed" / "last.pt")
-    assert left == {"files": ["last.pt", "last.pt.partial"], "epoch": 1}
+def test_what_a_thread_writes_into_the_file_is_seen(tmp_path):
+    def save(state, path):
+        thread = Thread(target=lambda: path.write_bytes(in_memory(state)))
+        thread.start()
+        thread.join()
+
+    torch.save({"epoch": 1}, tmp_path / "last.pt")
+    assert instants(save, {"epoch": 2}, tmp_path / "last.pt") == ["old", "cut off", "new"]
+    assert instants(save, {"epoch": 2}, tmp_path / "new.pt") == ["missing", "cut off", "new"]
+
+
+def test_what_a_thread_of_before_writes_over_the_old_bytes_is_known_afterwards(tmp_path, pool):
+    def save(state, path):
+        pool.submit(path.write_bytes, in_memory(state)).result()
+
+    torch.save({"epoch": 1}, tmp_path / "last.pt")
+    assert instants(save, {"epoch": 2}, tmp_path / "last.pt") == ["old", "cut off", "new"]
+
+
+def test_a_thread_that_renames_a_whole_file_leaves_the_old_or_the_new_one(tmp_path, pool):
+    def save(state, path):
+        torch.save(state, path.with_suffix(".partial"))
+        pool.submit(path.with_suffix(".partial").replace, path).result()
+
+    torch.save({"epoch": 1}, tmp_path / "last.pt")
+    assert instants(save, {"epoch": 2}, tmp_path / "last.pt") == ["old", "new"]

@@ -6,15 +6,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from autograde import bank
-from autograde.answers import Raised
+from autograde.answers import CPU, Raised
 from autograde.by_hand import python_function
 from autograde.classroom.conspicuous import words_for
 from autograde.classroom.export import doubtful_times
 from autograde.classroom.notebook_text import read_notebook
 from autograde.classroom.submissions import SubmissionFault, look_at
 from autograde.exercise import NotAllowedError
+from autograde.questions import difference_from, scored
 from autograde.sandbox import copies, stubs
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import OURS, StudentSession
@@ -148,6 +150,52 @@ def test_what_reports_on_a_function_is_put_back_before_it_is_asked():
     assert answer["train_modes"] == [] and answer["val_modes"] == "eval"
 
 
+FORGED_MEANWHILE = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+def evaluate(model, loader, criterion):
+    from autograde.bank import harness
+    harness.Watch.changed = harness.Watch.kinds_changed = lambda *_: []
+    for p in model.parameters(): p.data.zero_()
+    return {"loss": 1.0, "accuracy": 1.0}
+def make_setup(data, seed, epochs):
+    import course.debug as debug
+    debug.Rung.passed = property(lambda s: True, lambda s, v: None)
+    debug.Finding.is_alarm = False
+    x, y = data["train"]
+    model = nn.Sequential(nn.Flatten(), nn.Linear(x[0].numel(), data["num_classes"]), nn.Softmax(1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+    loaders = {side: DataLoader(TensorDataset(*data[side[:-7]]), 16)
+               for side in ("train_loader", "val_loader")}
+    return {"model": model, "loss_fn": nn.CrossEntropyLoss(), "optimizer": optimizer, **loaders}
+"""
+
+
+@pytest.mark.parametrize(
+    ("id", "part", "field"),
+    [("03a.evaluate", "still", "disturbed"), ("05.setup", "doctor", "findings")],
+)
+def test_what_looks_at_a_call_is_as_it_was_though_the_call_changes_it(id, part, field):
+    exercise = bank.load(id)
+    case = exercise.cases(next(one for one in exercise.parts if one.key == part), seed=1)[0]
+    with StudentSession(None, Limits(cell_s=10.0)) as session:
+        session.run(FORGED_MEANWHILE)
+        answer = session.ask(id, exercise.name, case)
+    assert answer[field], answer
+
+
+@pytest.mark.parametrize("said", ["enough", "low", 1.0, torch.zeros(3), torch.ones(2, 400), None])
+def test_a_score_is_the_referees_whatever_comes_in_its_place(said):
+    """The bar was computed beside the student's code, which could lower it."""
+    whole = bank.load("05.whole")
+    case = whole.cases(whole.parts[2], seed=1)[0]
+    found = scored(whole, case, {"score": said, "trained": said, "learnt": said})
+    expected = {"score": "enough", "trained": "enough", "learnt": "low"}
+    for field in expected:
+        assert difference_from(whole, (field,), expected, found, CPU), found
+
+
 LEFT = """
 import gc
 from pathlib import Path
@@ -232,6 +280,11 @@ def test_no_answer_of_the_bank_is_taken_for_a_copy_of_what_its_exercise_refuses(
         look("exec", (compile(Path(file).read_text("utf-8"), file, "exec"),))
         codes += 1
     text = Path(sys.modules["torch.nn.utils.clip_grad"].__file__).read_text("utf-8")
-    with pytest.raises(NotAllowedError):
-        look("exec", (compile(text, "mine", "exec"),))
+    edited = ast.parse(text)
+    for node in ast.walk(edited):
+        if isinstance(node, ast.FunctionDef):
+            node.body.insert(0, ast.parse("unused = None").body[0])
+    for copied in (text, ast.fix_missing_locations(edited)):
+        with pytest.raises(NotAllowedError):
+            look("exec", (compile(copied, "mine", "exec"),))
     assert codes > 60 and len(theirs) > 20

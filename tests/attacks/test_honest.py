@@ -26,7 +26,8 @@ CELLS = {
     ),
     "with-two-threads": (
         "import torch\ntorch.set_num_threads(2)\na = torch.ones(600, 600)\n"
-        "assert (a @ a)[0, 0] == 600\nassert torch.ones(10**6).sum() == 10**6",
+        "assert (a @ a)[0, 0] == 600\nassert torch.ones(10**6).sum() == 10**6\n"
+        "import os\nassert len(os.listdir('/proc/self/task')) == 1  # two would wait for one core",
         HONEST,
     ),
     "with-a-subprocess": (

@@ -25,6 +25,10 @@ def test_what_reaches_for_the_guards_is_shown_to_a_person(name):
     ("import importlib\nimportlib.import_module('gc')", ['the text "gc"']),
     ("if 'socket' in os.readlink(path):\n    print(path)", ['the text "socket"']),
     ("%time\nimport os\nos.fork()", ["fork"]),
+    ('sys.modules["auto" + "grade.bank"].load(x).right_value("")',
+     ["right_value", 'the text "autograde.bank", put together']),
+    ("kit = make_setup.__self__\nsys.modules[name]", ["__self__", "sys.modules"]),
+    ("exec(compile(tree, 'own', 'exec'), scope)", ["compile", "exec"]),
     ("def broken(:", []),
 ])  # fmt: skip
 def test_names_are_found_as_attributes_imports_and_words(source, names):
@@ -40,6 +44,9 @@ def test_names_are_found_as_attributes_imports_and_words(source, names):
     "import socket\nname = f'{socket.gethostname()}-run'",
     'def main():\n    train()\n\nif __name__ == "__main__":\n    main()',
     'if "__main__" == __name__:\n    train()',
+    "print(clip_by_global_norm.__closure__ is not None, sys.modules[__name__].__doc__)",
+    "model = torch.compile(model, mode='default')\nre.compile('a', 0)",
+    "'google.colab' in sys.modules\nx = " + "'a' + " * 900 + "b" + "[0]" * 900,
 ])  # fmt: skip
 def test_everyday_uses_accuse_nobody(source):
     assert insides({"cell": source}) == []

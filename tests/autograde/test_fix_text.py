@@ -14,6 +14,7 @@ FIXED = fix_the_loop.FIXED
 NEARLY = fix_the_loop.GIVEN.replace("for _ in", "for _i in")
 REWRITTEN = FIXED.replace("inputs", "x").replace("targets", "y").replace("loss", "l")
 OTHER = REWRITTEN.replace("def fit", "def other")
+ARGUMENTS = "model, train_loader, val_loader, criterion, optimizer, epochs"
 MOST = f"at most {fix_the_loop.MOST}"
 
 
@@ -33,8 +34,9 @@ def counted(*cells):
         (NEARLY, f"%matplotlib inline\n{REWRITTEN}"),
         (f"{NEARLY}\n{OTHER}\nfit = other",),
         (f"{OTHER}\n", NEARLY, "fit = other"),
+        (OTHER, NEARLY.replace("epochs):\n", f"epochs):\n    return other({ARGUMENTS})\n", 1)),
     ],
-    ids=["decorated", "beside-a-magic", "assigned", "assigned-later"],
+    ids=["decorated", "beside-a-magic", "assigned", "assigned-later", "below-a-return"],
 )
 def test_a_loop_written_again_is_counted_whatever_text_stands_beside_it(cells):
     assert int(counted(*cells)) > fix_the_loop.MOST

@@ -10,7 +10,7 @@ import pytest
 import autograde
 from autograde import bank
 from autograde.answers import Raised
-from autograde.sandbox import protections
+from autograde.sandbox import protections, view
 from autograde.sandbox.isolation import Isolation
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import StudentSession
@@ -47,6 +47,18 @@ def test_the_class_directory_the_home_and_the_bank_are_not_to_be_seen(session, t
     assert (
         said(session, "import autograde.bank as b, os; print(os.listdir(b.__path__[0]))") == "[]\n"
     )
+
+
+def test_the_machines_readings_stand_still(session):
+    names = (*view.READ_BY_PROGRAMS, *view.OF_THE_MACHINE)
+    there = [name for name in names if Path("/proc", name).exists()]
+    source = f"print({{name: open('/proc/' + name).read() for name in {there}}})"
+    held = bytearray(2**26)  # a neighbour's
+    first = said(session, source)
+    del held
+    time.sleep(0.1)
+    assert first == said(session, source) and "MemAvailable" in first
+    assert said(session, "import os; os.getloadavg()") == "OSError"  # by the same call as memory
 
 
 def test_the_packages_cannot_be_changed(session):

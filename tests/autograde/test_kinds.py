@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from statistics import fmean
 
 import pytest
 import torch
@@ -602,3 +603,22 @@ def test_the_given_loop_earns_nothing_and_a_rewritten_one_all_but_the_point_for_
     assert points("03a.fix-the-loop", variant(other, __file__)) == 3
     assert changed_lines("def f():\n  a = 1 # why\n", 'def f():\n    "doc"\n\n    a=1\n') == 0
     assert changed_lines("def f():\n  a\n  b\n  c\n", "def f():\n  a\n  c\n  b\n") == 2
+
+
+ONE, SEVERAL = ([id for id, entry in bank.asks_for_value().items() if entry.marker == marker]
+                for marker in ("Choice", "Choices"))  # fmt: skip
+
+
+@pytest.mark.parametrize("id", ONE)
+def test_a_choice_is_not_told_by_how_long_its_text_is(id):
+    texts = {right: [len(o.text) for o in bank.load(id).options if o.right is right]
+             for right in (True, False)}  # fmt: skip
+    (right,) = texts[True]
+    assert min(texts[False]) <= right <= max(texts[False]) + 3, texts
+
+
+@pytest.mark.parametrize("id", SEVERAL)
+def test_what_is_right_of_several_is_not_told_by_how_long_its_text_is(id):
+    means = [fmean(len(o.text) for o in bank.load(id).options if o.right is right)
+             for right in (True, False)]  # fmt: skip
+    assert max(means) < 1.7 * min(means), means

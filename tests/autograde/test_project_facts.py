@@ -8,6 +8,7 @@ from scipy.stats import t
 
 from autograde import bank
 from autograde.kinds.value import plain_value
+from autograde.words import message
 from course.analysis.scores.intervals import wilson_interval
 
 POINTS = [0.8, 0.0, 1.6, 0.8, 2.4, 0.8]
@@ -63,6 +64,21 @@ def test_no_width_is_judged_by_differences_that_are_refused():
     wide = refused("05.ablation", {**rounded, "interval": [mean - 5, mean + 5]})
     assert "Was it rounded" in wide["differences"]
     assert "Correct the differences first" in wide["interval"]
+
+
+OURS_SAID = "lr). Misread by the grader: 4 of 4 points. ✔ all right → Counts as right (by hand"
+
+
+@pytest.mark.parametrize("many", [2, 9])
+def test_names_of_settings_are_the_students_words_and_few(many):
+    named = {f"{number}{OURS_SAID}": 1 for number in range(many)}
+    for baseline in (SETTINGS, {**SETTINGS, **dict.fromkeys(named, 2)}):
+        facts = {"baseline": baseline, "variant": {**SETTINGS, **named}}
+        exercise = bank.load("05.ablation")
+        verdict = exercise.judge_value(plain_value(facts), "ada")
+        said = " ".join(message(verdict, exercise).split())
+        assert said.count("“0lr).") == 1 and said.count("“") < 5, said
+        assert "Counts as right" not in said and said.count("✔") == 1, said
 
 
 def test_a_seed_is_no_change_and_an_accuracy_no_difference():
