@@ -1,0 +1,68 @@
+"""Gradients that are cut, signs that are turned, and data of which one side is another: each
+relation is tried on several dresses of a fault, and on the sound programs that look like it."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
+
+from course.debug.relations import (
+    masks,
+)
+from tests.debug.faulty.thirteenth.kit import Columns, gen, mlp
+from tests.debug.faulty.twelfth.kit import pack
+from tests.debug.told import said
+
+
+def cases(**told):
+    """Each case with whether it is a fault."""
+    return pytest.mark.parametrize(
+        ("kind", "is_told"), [(k, told == "faulty") for told, ks in told.items() for k in ks]
+    )
+
+
+def columns(bs=32, **parts):
+    return DataLoader(Columns(**parts), bs, shuffle=True, generator=gen(0))
+
+
+def adam(model):
+    return torch.optim.Adam(model.parameters(), 3e-3)
+
+
+@cases(
+    faulty=["all rows", "all rows, by hand", "all rows, of lists"],
+    sound=["train mask", "both but the test's", "train list"],
+)
+def test_no_row_of_a_mask_that_is_held_out_is_trained_on(kind, is_told):
+    """Also where other labels of these rows hardly change the loss, as at the start."""
+    torch.manual_seed(0)
+    x, y = torch.randn(120, 10, generator=gen(14)), torch.randint(0, 4, (120,), generator=gen(15))
+    part = torch.rand(120, generator=gen(16))
+    batch = {"x": x, "y": y, "train": part < 0.5, "val": (part >= 0.5) & (part < 0.7),
+             "test": part >= 0.7}  # fmt: skip
+    if "list" in kind:
+        batch = {n: t.nonzero()[:, 0] if t.dtype == torch.bool else t for n, t in batch.items()}
+
+    class Whole(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.f = mlp(10, 16, 4)
+
+        def forward(self, b):
+            return self.f(b["x"])
+
+    model = Whole()
+    nn.init.normal_(model.f[-1].weight, 0, 1e-3)
+    nn.init.zeros_(model.f[-1].bias)
+
+    def loss_of(model, b):
+        out = model(b)
+        if kind == "all rows, by hand":
+            return -out.log_softmax(1)[torch.arange(120), b["y"]].mean()
+        rows = b["train"] if kind in ("train mask", "train list") else slice(None)
+        if kind == "both but the test's":
+            rows = b["train"] | b["val"]
+        return F.cross_entropy(out[rows], b["y"][rows])
+
+    assert bool(said(masks.held_out, pack(model, adam(model), [batch], loss_of))) == is_told
