@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 from course.debug.relations import (
+    inverted,
     masks,
 )
 from tests.debug.faulty.thirteenth.kit import Columns, gen, mlp
@@ -28,6 +29,41 @@ def columns(bs=32, **parts):
 
 def adam(model):
     return torch.optim.Adam(model.parameters(), 3e-3)
+
+
+@cases(
+    faulty=["int64", "uint8", "method", "in evaluate"],
+    sound=["bool", "minus", "last bit", "places", "of counts"],
+)
+def test_not_of_an_integer_flag_is_seen(kind, is_told):
+    torch.manual_seed(0)
+    x, done = torch.randn(256, 6, generator=gen(1)), torch.rand(256, generator=gen(2)) < 0.3
+    if kind != "bool":
+        done = done.to(torch.uint8 if kind == "uint8" else torch.long)
+    if kind == "of counts":
+        done = done * 3
+    model = mlp(6, 16, 1)
+    table = torch.tensor([1.0, 0.5, 0.0])
+
+    def alive(flag):
+        if kind in ("minus", "in evaluate"):
+            return 1 - flag
+        if kind == "last bit":
+            return ~flag & 1
+        if kind == "places":  # the last but one and the last but two
+            return table[~flag]
+        return torch.bitwise_not(flag) if kind == "method" else ~flag
+
+    def loss_of(model, b):
+        return (model(b["x"])[:, 0] - b["x"][:, 0] * alive(b["done"])).pow(2).mean()
+
+    def evaluate():
+        flag = ~done if kind == "in evaluate" else done
+        with torch.no_grad():
+            return {"mean": (model(x)[:, 0] * flag).mean().item()}
+
+    made = pack(model, adam(model), columns(x=x, done=done), loss_of, evaluate=evaluate)
+    assert bool(said(inverted.flags, made)) == is_told
 
 
 @cases(
