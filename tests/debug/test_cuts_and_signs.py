@@ -8,10 +8,11 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 from course.debug.relations import (
+    derived,
     inverted,
     masks,
 )
-from tests.debug.faulty.thirteenth.kit import Columns, gen, mlp
+from tests.debug.faulty.thirteenth.kit import Columns, gen, loader, mlp
 from tests.debug.faulty.twelfth.kit import pack
 from tests.debug.told import said
 
@@ -64,6 +65,64 @@ def test_not_of_an_integer_flag_is_seen(kind, is_told):
 
     made = pack(model, adam(model), columns(x=x, done=done), loss_of, evaluate=evaluate)
     assert bool(said(inverted.flags, made)) == is_told
+
+
+class Wave(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.f = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 1))
+
+    def forward(self, x):
+        return self.f(x)
+
+
+@cases(
+    faulty=["residual", "with the function", "second", "penalty of rows", "absolute", "two leaves"],
+    sound=["with a graph", "attack", "weights of rows", "surrogate", "of a critic", "sampler"],
+)
+def test_a_derivative_in_the_loss_has_a_graph(kind, is_told):
+    torch.manual_seed(0)
+    model, critic = Wave(), Wave().requires_grad_(kind != "of a critic")
+    grad = torch.autograd.grad
+
+    def loss_of(model, batch):
+        x = batch[0].clone().requires_grad_()
+        if kind == "two leaves":
+            a, b = (c.detach().clone().requires_grad_() for c in x.split(1, 1))
+            u = model(torch.cat([a, b], 1))
+            da, db = grad(u.sum(), (a, b), retain_graph=True)
+            return (da - db - 1).pow(2).mean() + u.pow(2).mean()
+        u = model(x)
+        if kind == "second":
+            (du,) = grad(u.sum(), x, create_graph=True)
+            (du,) = grad(du[:, 0].sum(), x, retain_graph=True)
+        elif kind == "of a critic":
+            (du,) = grad(critic(x).sum(), x)
+        else:
+            (du,) = grad(u.sum(), x, create_graph=kind == "with a graph", retain_graph=True)
+        wave = torch.cos(3 * x[:, :1])
+        if kind == "with the function":
+            return (du[:, :1] + u - wave).pow(2).mean()
+        if kind == "penalty of rows":
+            return (u - wave).pow(2).mean() + (du.norm(dim=1) - 1).pow(2).mean()
+        if kind == "absolute":
+            return F.l1_loss(du[:, :1], wave) + u[:4].pow(2).mean()
+        if kind == "attack":
+            return (model(x + 0.1 * du / du.norm()) - wave).pow(2).mean()
+        if kind == "sampler":
+            below = x - 0.1 * du
+            return u.mean() - model(below).mean() + u.pow(2).mean()
+        if kind == "weights of rows":
+            return ((u - wave).pow(2)[:, 0] / (1 + du.abs().sum(1))).mean()
+        if kind == "surrogate":
+            return (u - wave).pow(2).mean() - (du[:, :1] * u).mean()
+        if kind == "of a critic":
+            return (u - (batch[0][:, :1] + 0.1 * du[:, :1])).pow(2).mean()
+        return (du[:, :1] - wave).pow(2).mean() + u[:4].pow(2).mean()
+
+    x = torch.rand(256, 2, generator=gen(3))
+    made = pack(model, adam(model), loader((x,), 32), loss_of)
+    assert bool(said(derived.by_inputs, made)) == is_told
 
 
 @cases(
