@@ -11,6 +11,7 @@ from course.debug.relations import (
     derived,
     inverted,
     masks,
+    stepped_over,
 )
 from tests.debug.faulty.thirteenth.kit import Columns, gen, loader, mlp
 from tests.debug.faulty.twelfth.kit import pack
@@ -123,6 +124,71 @@ def test_a_derivative_in_the_loss_has_a_graph(kind, is_told):
     x = torch.rand(256, 2, generator=gen(3))
     made = pack(model, adam(model), loader((x,), 32), loss_of)
     assert bool(said(derived.by_inputs, made)) == is_told
+
+
+class Coded(nn.Module):
+    """An autoencoder through the nearest of some codes."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+        self.enc, self.dec = mlp(12, 24, 4), mlp(4, 24, 12)
+        self.codes = nn.Embedding(16, 4)
+        self.probe = nn.Linear(4, 12)
+
+    def forward(self, x):
+        z = self.enc(x)
+        if self.kind == "rounded":
+            q = (4 * z).round() / 4
+        elif self.kind in ("signs", "signs through"):
+            q = torch.where(z > 0, 1.0, -1.0)
+        elif self.kind == "drawn":
+            q = self.codes(torch.distributions.Categorical(logits=z).sample())
+        else:
+            q = self.codes(torch.cdist(z, self.codes.weight).argmin(1))
+        near = F.mse_loss(q, z.detach()) + 0.25 * F.mse_loss(z, q.detach())
+        if self.kind in ("straight through", "signs through"):
+            q = z + (q - z).detach()
+        if self.kind == "probe":
+            return self.dec(z), self.probe(z.detach()), near
+        if self.kind == "decoded twice":
+            return self.dec(q), self.dec(z), near
+        if self.kind in ("compared outside", "taught by labels"):
+            return self.dec(q), z, q
+        self.near = near
+        return (self.dec(q), near) if self.kind != "kept in the model" else self.dec(q)
+
+
+@cases(
+    faulty=["codes", "rounded", "signs", "compared outside", "kept in the model"],
+    sound=["straight through", "signs through", "drawn", "probe", "decoded twice", "frozen",
+           "taught by labels"],
+)  # fmt: skip
+def test_what_is_before_a_choice_learns_from_what_is_behind_it(kind, is_told):
+    torch.manual_seed(0)
+    x = torch.randn(256, 4, generator=gen(4)) @ torch.randn(4, 12, generator=gen(5))
+    y = x[:, :4].sign()
+    model = Coded("codes" if kind == "frozen" else kind)
+    if kind == "frozen":
+        model.enc.requires_grad_(False)
+
+    def loss_of(model, batch):
+        x, y = batch
+        out = model(x)
+        out = out if isinstance(out, tuple) else (out, model.near)
+        if kind in ("compared outside", "taught by labels"):
+            r, z, q = out
+            near = F.mse_loss(q, z.detach())
+            near = near + (
+                F.mse_loss(z, y) if "labels" in kind else 0.25 * F.mse_loss(z, q.detach())
+            )
+            return F.mse_loss(r, x) + near
+        *recon, near = out
+        return sum(F.mse_loss(r, x) for r in recon) + near
+
+    opt = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], 3e-3)
+    made = pack(model, opt, loader((x, y), 32), loss_of)
+    assert bool(said(stepped_over.choices, made)) == is_told
 
 
 @cases(

@@ -56,6 +56,7 @@ from course.debug.relations import (
     scoring,
     settings,
     sides,
+    stepped_over,
     stuck,
     targets,
     teachers,
@@ -89,12 +90,12 @@ RELATIONS = (
     curve.straight, policy.baseline, policy.explores, policy.played, hidden.guessed,
     passes.another_order, evaluated.told_loss, asleep.nothing_dropped, epochs.most_drawn,
     epochs.counted_in_rows, epochs.same_names, codes.same_meaning, listed.another_order,
-    weights.silent, weights.flat, weights.cleared, weights.moves, kept.by_reference, kept.undone,
-    resumed.best, averages.average, averages.from_zero, blended.back, averages.whole,
-    averages.statistics, scoring.accuracy, scoring.ignored, scores.named, scores.of_boxes,
-    scores.of_labels, scores.in_units, direction.follows, rows.order, targets.own_label,
-    plateau.told, evaluated.left, rebatched.in_one_batch, preferred.by_score, pieces.weighed,
-    carried.in_order,
+    weights.silent, weights.flat, stepped_over.choices, weights.cleared, weights.moves,
+    kept.by_reference, kept.undone, resumed.best, averages.average, averages.from_zero,
+    blended.back, averages.whole, averages.statistics, scoring.accuracy, scoring.ignored,
+    scores.named, scores.of_boxes, scores.of_labels, scores.in_units, direction.follows, rows.order,
+    targets.own_label, plateau.told, evaluated.left, rebatched.in_one_batch, preferred.by_score,
+    pieces.weighed, carried.in_order,
 )  # fmt: skip
 
 __all__ = ["RELATIONS"]
