@@ -1,13 +1,16 @@
 """Gradients that are cut, signs that are turned, and data of which one side is another: each
 relation is tried on several dresses of a fault, and on the sound programs that look like it."""
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from course.debug.relations import (
+    cycled,
     derived,
     inverted,
     masks,
@@ -189,6 +192,51 @@ def test_what_is_before_a_choice_learns_from_what_is_behind_it(kind, is_told):
     opt = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], 3e-3)
     made = pack(model, opt, loader((x, y), 32), loss_of)
     assert bool(said(stepped_over.choices, made)) == is_told
+
+
+class Shifted(Dataset):
+    def __init__(self, is_random=True):
+        self.x, self.is_random = torch.randn(64, 12, generator=gen(6)), is_random
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        noise = torch.randn(12) if self.is_random else 0
+        return self.x[i] + noise, self.x[i, :2]
+
+
+@cases(
+    faulty=["cycle", "list", "cycle in train"],
+    sound=["again", "fixed items", "drawn in the step", "one pass"],
+)
+def test_the_second_epoch_reads_the_data_again(kind, is_told):
+    torch.manual_seed(0)
+    tr = loader(Shifted(kind != "fixed items"), 16)
+    model = mlp(12, 16, 2)
+    opt = adam(model)
+
+    def step(batch):
+        x, y = batch
+        opt.zero_grad()
+        loss = F.mse_loss(model(x + (torch.randn(x.shape) if "step" in kind else 0)), y)
+        loss.backward()
+        opt.step()
+        return loss.item()
+
+    def endless():
+        while True:
+            yield from tr
+
+    kept = list(tr) if kind == "list" else []
+    going = {"again": endless, "one pass": endless}.get(kind, lambda: itertools.cycle(kept or tr))()
+
+    def train(n):
+        it = itertools.cycle(tr) if kind == "cycle in train" else going
+        return [step(next(it)) for _ in range(n)]
+
+    made = pack(model, opt, tr, loss_fn=F.mse_loss, step=step, train=train)
+    assert bool(said(cycled.read_again, made)) == is_told
 
 
 @cases(
