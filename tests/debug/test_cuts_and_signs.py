@@ -14,6 +14,7 @@ from course.debug.relations import (
     derived,
     inverted,
     masks,
+    one_way,
     stepped_over,
 )
 from tests.debug.faulty.thirteenth.kit import Columns, gen, loader, mlp
@@ -237,6 +238,94 @@ def test_the_second_epoch_reads_the_data_again(kind, is_told):
 
     made = pack(model, opt, tr, loss_fn=F.mse_loss, step=step, train=train)
     assert bool(said(cycled.read_again, made)) == is_told
+
+
+class Pairs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.u, self.v = nn.Embedding(20, 8), nn.Embedding(20, 8)
+
+    def forward(self, a, b):
+        return (self.u(a) * self.v(b)).sum(-1)
+
+
+@cases(
+    faulty=["negatives up", "positives alone", "all down", "by cross-entropy"],
+    sound=["negatives down", "ranked", "labels", "numbers", "rare"],
+)
+def test_scores_are_not_all_pulled_one_way(kind, is_told):
+    torch.manual_seed(0)
+    a = torch.randint(0, 20, (512,), generator=gen(7))
+    b = (a + torch.randint(0, 2, (512,), generator=gen(8))) % 20
+    y = (torch.rand(512, generator=gen(9)) < (0.02 if kind == "rare" else 0.5)).float()
+    model = Pairs()
+
+    def loss_of(model, batch):
+        a, b, y = batch
+        p = model(a, b)
+        if kind in ("labels", "rare"):
+            return F.binary_cross_entropy_with_logits(p, y)
+        if kind == "numbers":
+            return F.mse_loss(p, 30 + y)
+        n = model(a[:, None].expand(-1, 4), torch.randint(0, 20, (len(a), 4)))
+        if kind == "negatives up":
+            return -(F.logsigmoid(p) + F.logsigmoid(n).sum(1)).mean()
+        if kind == "positives alone":
+            return -F.logsigmoid(p).mean() - F.logsigmoid(n).mean() * 0.2
+        if kind == "all down":
+            return F.softplus(p).mean() + F.relu(1 + n).mean()
+        if kind == "by cross-entropy":
+            every = torch.cat([p[:, None], n], 1)
+            return F.binary_cross_entropy_with_logits(every, torch.ones_like(every))
+        if kind == "ranked":
+            return F.softplus(n - p[:, None]).mean()
+        return -(F.logsigmoid(p) + F.logsigmoid(-n).sum(1)).mean()
+
+    made = pack(model, adam(model), loader((a, b, y), 32), loss_of)
+    assert bool(said(one_way.scores, made)) == is_told
+
+
+class Vectors(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.e = nn.Embedding(20, 8)
+
+    def forward(self, a):
+        return self.e(a)
+
+
+@cases(
+    faulty=["negatives up", "positives alone", "cosines"],
+    sound=["negatives down", "in batch", "one side cut", "spread", "margin"],
+)
+def test_vectors_are_not_all_pulled_together(kind, is_told):
+    torch.manual_seed(0)
+    a = torch.randint(0, 20, (512,), generator=gen(7))
+    b = (a + torch.randint(0, 2, (512,), generator=gen(8))) % 20
+    model = Vectors()
+
+    def loss_of(model, batch):
+        u, v = map(model, batch)
+        s = u @ v.T
+        if kind == "negatives up":
+            return -F.logsigmoid(s).mean()
+        if kind == "positives alone":
+            return F.softplus(-(u * v).sum(1)).mean()
+        if kind == "cosines":
+            return (1 - F.cosine_similarity(u, v)).mean()
+        if kind == "in batch":
+            return F.cross_entropy(s, torch.arange(len(s)))
+        if kind == "one side cut":
+            return (1 - F.cosine_similarity(u, v.detach())).mean()
+        if kind == "spread":
+            spread = F.relu(1 - torch.cat([u, v]).std(0)).mean()
+            return (1 - F.cosine_similarity(u, v)).mean() + spread
+        if kind == "margin":
+            return F.relu(1 - s.diag() + s.roll(1, 0).diag()).mean()
+        return -(F.logsigmoid(s.diag()) + F.logsigmoid(-s).mean(1)).mean()
+
+    made = pack(model, adam(model), loader((a, b), 32), loss_of)
+    assert bool(said(one_way.scores, made)) == is_told
 
 
 @cases(
