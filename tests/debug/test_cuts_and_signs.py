@@ -2,6 +2,7 @@
 relation is tried on several dresses of a fault, and on the sound programs that look like it."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from course.debug.relations import (
     cycled,
     derived,
+    flows,
     inverted,
     masks,
     one_way,
@@ -326,6 +328,53 @@ def test_vectors_are_not_all_pulled_together(kind, is_told):
 
     made = pack(model, adam(model), loader((a, b), 32), loss_of)
     assert bool(said(one_way.scores, made)) == is_told
+
+
+class Flow(nn.Module):
+    """Couplings that start as the identity."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.sign = kind, -1 if kind.startswith("negative") else 1
+        self.scale = 0.0 if kind == "volume kept" else 1.0
+        self.nets = nn.ModuleList(mlp(2, 16, 4) for _ in range(3))
+        for net in self.nets:
+            nn.init.zeros_(net[-1].weight)
+            nn.init.zeros_(net[-1].bias)
+
+    def forward(self, x):
+        total = 0
+        for net in self.nets:
+            a, b = x.chunk(2, 1)
+            s, t = net(a).chunk(2, 1)
+            s = torch.tanh(s) * self.scale
+            if self.kind == "mean over numbers":
+                total = total + s.mean(1)
+            elif self.kind != "first layer alone" or net is self.nets[0]:
+                total = total + s.sum(1) - int(self.kind == "with a constant")
+            x = torch.cat([b * s.exp() + t, a], 1)
+        return x, self.sign * total
+
+
+@cases(
+    faulty=["subtracted", "negative added", "as a sum", "mean over numbers", "first layer alone"],
+    sound=["added", "negative subtracted", "volume kept", "no flow", "with a constant"],
+)
+def test_a_flow_is_paid_for_its_determinant(kind, is_told):
+    torch.manual_seed(0)
+    x = torch.randn(256, 4, generator=gen(10)) * torch.tensor([3.0, 0.3, 1.0, 1.0])
+    model = Flow(kind)
+    if kind == "no flow":
+        model.forward = lambda x: (model.nets[0](x[:, :2]), model.nets[1](x[:, 2:]).sum(1))
+
+    def loss_of(model, batch):
+        z, s = model(batch[0])
+        way = -1 if kind in ("subtracted", "as a sum", "negative subtracted", "no flow") else 1
+        cost = 0.5 * z.pow(2).sum(1) + 2 * math.log(2 * math.pi) - way * s
+        return cost.sum() if kind == "as a sum" else cost.mean()
+
+    made = pack(model, adam(model), loader((x,), 32), loss_of)
+    assert bool(said(flows.log_det, made)) == is_told
 
 
 @cases(
