@@ -15,6 +15,7 @@ from course.debug.relations import (
     derived,
     flows,
     inverted,
+    label_maps,
     masks,
     one_way,
     stepped_over,
@@ -375,6 +376,60 @@ def test_a_flow_is_paid_for_its_determinant(kind, is_told):
 
     made = pack(model, adam(model), loader((x,), 32), loss_of)
     assert bool(said(flows.log_det, made)) == is_told
+
+
+def _regions(n, size, seed):
+    """Maps of four classes in no order: blocks with discs on them."""
+    g = gen(seed)
+    side = torch.arange(size)
+    maps = torch.zeros(n, size, size, dtype=torch.long)
+    for m in maps:
+        for _ in range(4):
+            y, x = torch.randint(0, size, (2,), generator=g).tolist()
+            r = int(torch.randint(3, 7, (1,), generator=g))
+            inside = (side[:, None] - y) ** 2 + (side - x) ** 2 < r * r
+            m[inside] = int(torch.randint(0, 4, (1,), generator=g))
+    return maps
+
+
+@cases(
+    faulty=["halved", "enlarged", "cut off", "turned"],
+    sound=["nearest", "rings on both sides", "grey levels", "read by the model"],
+)
+def test_label_maps_are_not_interpolated(kind, is_told):
+    torch.manual_seed(0)
+    train, val = _regions(80, 24, 11), _regions(40, 24, 12)
+
+    def sized(maps, size, mode):
+        return F.interpolate(maps[:, None].float(), size, mode=mode)[:, 0]
+
+    if kind == "enlarged":
+        train, val = sized(train, 64, "bilinear").round(), sized(val, 64, "nearest")
+    elif kind == "turned":
+        way = torch.tensor([[0.9, 0.43, 0.0], [-0.43, 0.9, 0.0]]).expand(80, 2, 3)
+        places = F.affine_grid(way, (80, 1, 24, 24), align_corners=False)
+        train = F.grid_sample(train[:, None].float(), places, align_corners=False)[:, 0].round()
+    elif kind == "nearest":
+        train, val = sized(train, 12, "nearest"), sized(val, 12, "nearest")
+    elif kind == "rings on both sides":
+        train, val = (sized(m, 64, "bilinear").round() for m in (train, val))
+    else:
+        train, val = sized(train, 12, "bilinear"), sized(val, 12, "nearest")
+        train = train.floor() if kind == "cut off" else train.round()
+        if kind == "grey levels":
+            train, val = (m * 30 + torch.randint(0, 30, m.shape) for m in (train, val))
+    train, val = train.long(), val.long()
+    model = nn.Embedding(4, 2) if kind == "read by the model" else nn.Conv2d(1, 4, 3, padding=1)
+
+    def loss_of(model, batch):
+        x, m = batch
+        if kind == "read by the model":
+            return F.mse_loss(model(m).mean(-1), x[:, 0])
+        return F.cross_entropy(model(x), m.clamp_max(3))
+
+    tr, va = (loader((torch.randn(len(m), 1, *m.shape[1:]), m), 8) for m in (train, val))
+    made = pack(model, adam(model), tr, loss_of, val_loader=va)
+    assert bool(said(label_maps.interpolated, made)) == is_told
 
 
 @cases(
