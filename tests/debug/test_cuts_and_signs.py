@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from course.debug.relations import (
     cycled,
     derived,
+    factors,
     flows,
     inverted,
     label_maps,
@@ -430,6 +431,46 @@ def test_label_maps_are_not_interpolated(kind, is_told):
     tr, va = (loader((torch.randn(len(m), 1, *m.shape[1:]), m), 8) for m in (train, val))
     made = pack(model, adam(model), tr, loss_of, val_loader=va)
     assert bool(said(label_maps.interpolated, made)) == is_told
+
+
+@cases(
+    faulty=["numbered apart", "items numbered apart"],
+    sound=["one table", "drifted", "nothing to learn", "few rows", "other users"],
+)
+def test_ids_of_pairs_mean_the_same_on_both_sides(kind, is_told):
+    torch.manual_seed(0)
+    g = gen(13)
+    p, q = (torch.randn(n, 3, generator=g) for n in (60, 40))
+    u, i = (torch.randint(0, n, (3000,), generator=g) for n in (60, 40))
+    r = (p[u] * q[i]).sum(1) + 0.2 * torch.randn(3000, generator=g)
+    if kind == "nothing to learn":
+        r = torch.randn(3000, generator=g)
+    elif kind == "drifted":  # tastes have changed by as much as they were, and the level
+        new = p + 0.7 * torch.randn(60, 3, generator=g)
+        r[2400:] = 2 + (new[u[2400:]] * q[i[2400:]]).sum(1)
+    a = slice(0, 200 if kind == "few rows" else 2400)
+    v, j = u[2400:], i[2400:]
+    if kind in ("numbered apart", "few rows"):
+        v = (v * 7 + 3) % 60
+    elif kind == "items numbered apart":
+        j = (j * 3 + 7) % 40
+    elif kind == "other users":  # with numbers of their own
+        v = v + 60
+
+    class Factors(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.u, self.i = nn.Embedding(120, 4), nn.Embedding(40, 4)
+
+        def forward(self, u, i):
+            return (self.u(u) * self.i(i)).sum(1)
+
+    model = Factors()
+    made = pack(
+        model, adam(model), loader((u[a], i[a], r[a]), 64),
+        lambda m, b: F.mse_loss(m(b[0], b[1]), b[2]), val_loader=loader((v, j, r[2400:]), 64),
+    )  # fmt: skip
+    assert bool(said(factors.ids_mean_the_same, made)) == is_told
 
 
 @cases(

@@ -21,6 +21,7 @@ from course.debug.relations import (
     encoded,
     epochs,
     evaluated,
+    factors,
     flipped,
     flips,
     flows,
@@ -94,13 +95,13 @@ RELATIONS = (
     networks.holds_another, networks.both_answers, parts.weighed, apart.trained, apart.priced,
     curve.straight, policy.baseline, policy.explores, policy.played, hidden.guessed,
     passes.another_order, evaluated.told_loss, asleep.nothing_dropped, epochs.most_drawn,
-    epochs.counted_in_rows, epochs.same_names, codes.same_meaning, listed.another_order,
-    weights.silent, weights.flat, stepped_over.choices, weights.cleared, weights.moves,
-    kept.by_reference, kept.undone, resumed.best, averages.average, averages.from_zero,
-    blended.back, averages.whole, averages.statistics, scoring.accuracy, scoring.ignored,
-    scores.named, scores.of_boxes, scores.of_labels, scores.in_units, direction.follows, rows.order,
-    targets.own_label, plateau.told, evaluated.left, rebatched.in_one_batch, preferred.by_score,
-    pieces.weighed, carried.in_order,
+    epochs.counted_in_rows, epochs.same_names, codes.same_meaning, factors.ids_mean_the_same,
+    listed.another_order, weights.silent, weights.flat, stepped_over.choices, weights.cleared,
+    weights.moves, kept.by_reference, kept.undone, resumed.best, averages.average,
+    averages.from_zero, blended.back, averages.whole, averages.statistics, scoring.accuracy,
+    scoring.ignored, scores.named, scores.of_boxes, scores.of_labels, scores.in_units,
+    direction.follows, rows.order, targets.own_label, plateau.told, evaluated.left,
+    rebatched.in_one_batch, preferred.by_score, pieces.weighed, carried.in_order,
 )  # fmt: skip
 
 __all__ = ["RELATIONS"]
