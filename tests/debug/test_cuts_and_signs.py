@@ -86,9 +86,11 @@ class Wave(nn.Module):
 
 
 @cases(
-    faulty=["residual", "with the function", "second", "penalty of rows", "absolute", "two leaves"],
-    sound=["with a graph", "attack", "weights of rows", "surrogate", "of a critic", "sampler"],
-)
+    faulty=["residual", "with the function", "second", "penalty of rows", "absolute", "two leaves",
+            "jacobian"],
+    sound=["with a graph", "jacobian with a graph", "attack", "attack by name", "weights of rows",
+           "surrogate", "of a critic", "sampler"],
+)  # fmt: skip
 def test_a_derivative_in_the_loss_has_a_graph(kind, is_told):
     torch.manual_seed(0)
     model, critic = Wave(), Wave().requires_grad_(kind != "of a critic")
@@ -102,7 +104,10 @@ def test_a_derivative_in_the_loss_has_a_graph(kind, is_told):
             da, db = grad(u.sum(), (a, b), retain_graph=True)
             return (da - db - 1).pow(2).mean() + u.pow(2).mean()
         u = model(x)
-        if kind == "second":
+        if kind.startswith("jacobian"):
+            total = lambda a: model(a).sum()  # noqa: E731
+            du = torch.autograd.functional.jacobian(total, x, create_graph="graph" in kind)
+        elif kind == "second":
             (du,) = grad(u.sum(), x, create_graph=True)
             (du,) = grad(du[:, 0].sum(), x, retain_graph=True)
         elif kind == "of a critic":
@@ -116,8 +121,9 @@ def test_a_derivative_in_the_loss_has_a_graph(kind, is_told):
             return (u - wave).pow(2).mean() + (du.norm(dim=1) - 1).pow(2).mean()
         if kind == "absolute":
             return F.l1_loss(du[:, :1], wave) + u[:4].pow(2).mean()
-        if kind == "attack":
-            return (model(x + 0.1 * du / du.norm()) - wave).pow(2).mean()
+        if kind.startswith("attack"):
+            moved = x + 0.1 * du / du.norm()
+            return ((model(x=moved) if "name" in kind else model(moved)) - wave).pow(2).mean()
         if kind == "sampler":
             below = x - 0.1 * du
             return u.mean() - model(below).mean() + u.pow(2).mean()

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_pre_hook
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
@@ -28,10 +27,11 @@ ALIKE = 1e-4
 def by_inputs(session: Session) -> Iterator[Finding]:
     """A derivative by the inputs that enters the loss itself has a graph.
 
-    autograd.grad without create_graph gives numbers. They may be an attack or a step of a sampler,
-    which go on into a network; a factor of what another network gives, as in a policy gradient; or
-    weights of rows. If the loss compares them with something, row by row, and the weights of the
-    network whose derivative it is are trained on that loss, the derivative should train them, too.
+    autograd.grad without create_graph gives numbers, as does functional.jacobian. They may be an
+    attack or a step of a sampler, which go on into a network; a factor of what another network
+    gives, as in a policy gradient; or weights of rows. If the loss compares them with something,
+    row by row, and the weights of the network whose derivative it is are trained on that loss, the
+    derivative should train them, too.
     """
     if not any(e.cut for e in session.loop.tape.of("autograd_grad")):
         raise NotChecked("no derivative by the inputs is taken without create_graph")
@@ -94,6 +94,18 @@ def _heard(program: Program, place: int | None = None, move: float = 0.0) -> lis
         reached = own & set(_leaves(list(tensors_in(outputs))))
         if _has_graph(args, kwargs) or not reached or not torch.is_grad_enabled():
             return result
+        return added(inputs, result, reached)
+
+    def derive_all(original: Callable, function: Any, inputs: Any, *args: Any, **kwargs: Any):
+        within_one.append(True)
+        try:
+            result = original(function, inputs, *args, **kwargs)
+        finally:
+            within_one.clear()
+        has_graph = bool(kwargs.get("create_graph", args[0] if args else False))
+        return result if has_graph or not torch.is_grad_enabled() else added(inputs, result, own)
+
+    def added(inputs: Any, result: Any, reached: set[int]) -> Any:
         new = {}
         for x, made in zip(tensors_in(inputs), tensors_in(result), strict=False):
             if x.is_leaf and id(x) not in own and made.dim() and len(made) > 1:
@@ -104,10 +116,10 @@ def _heard(program: Program, place: int | None = None, move: float = 0.0) -> lis
                 new[id(made)] = made + leaf
         return mapped(lambda t: new.get(id(t), t), result)
 
-    def cut(module: nn.Module, args: tuple) -> tuple | None:
-        if not any(True for _ in module.parameters()):
-            return None
-        return mapped(partial(_without, [d.leaf for d in found]), args)
+    def cut(original: Callable, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if found and any(True for _ in module.parameters()):
+            args, kwargs = mapped(partial(_without, [d.leaf for d in found]), (args, kwargs))
+        return original(module, *args, **kwargs)
 
     def listen(_: object, args: object, output: object) -> None:
         t = next((t for t in tensors_in(output) if t.requires_grad and t.dim()), None)
@@ -117,12 +129,12 @@ def _heard(program: Program, place: int | None = None, move: float = 0.0) -> lis
 
     @contextlib.contextmanager
     def listening() -> Iterator[None]:
-        cutting = register_module_forward_pre_hook(cut)
-        try:
-            with patched(torch.autograd, "grad", derive):
-                yield
-        finally:
-            cutting.remove()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(patched(nn.Module, "__call__", cut))
+            stack.enter_context(patched(torch.autograd, "grad", derive))
+            for name in ("jacobian", "hessian"):
+                stack.enter_context(patched(torch.autograd.functional, name, derive_all))
+            yield
 
     step = program.step(
         program.batches[0], within=listening(),
