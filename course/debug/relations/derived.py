@@ -59,9 +59,11 @@ class _Derivative:
 
     shape: torch.Size
     leaf: Tensor
-    weights: set[int]
-    """Ids of the weights that it depends on."""
+    leaves: set[int]
+    """Ids of the weights and inputs that it depends on."""
     trained: bool = False
+    """A backward of the step reaches such weights; and if other derivatives have a graph, one of
+    them is taken at the same point: else this one may be what the others should become."""
     outputs: Tensor | None = None
     """The loss's slope at the outputs of the model in its first row."""
 
@@ -82,6 +84,7 @@ def _heard(program: Program, place: int | None = None, move: float = 0.0) -> lis
     own = {id(p) for p in program.first().tape.watched}
     slopes: list[Tensor] = []
     within_one: list[bool] = []
+    graphed: set[int] = set()
 
     def derive(original: Callable, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if within_one:  # torch calls the function again by its name
@@ -91,10 +94,13 @@ def _heard(program: Program, place: int | None = None, move: float = 0.0) -> lis
             result = original(outputs, inputs, *args, **kwargs)
         finally:
             within_one.clear()
-        reached = own & set(_leaves(list(tensors_in(outputs))))
-        if _has_graph(args, kwargs) or not reached or not torch.is_grad_enabled():
+        if _has_graph(args, kwargs):
+            graphed.update(id(x) for x in tensors_in(inputs) if x.is_leaf and id(x) not in own)
             return result
-        return added(inputs, result, reached)
+        leaves = set(_leaves(list(tensors_in(outputs))))
+        if not own & leaves or not torch.is_grad_enabled():
+            return result
+        return added(inputs, result, leaves)
 
     def derive_all(original: Callable, function: Any, inputs: Any, *args: Any, **kwargs: Any):
         within_one.append(True)
@@ -103,16 +109,20 @@ def _heard(program: Program, place: int | None = None, move: float = 0.0) -> lis
         finally:
             within_one.clear()
         has_graph = bool(kwargs.get("create_graph", args[0] if args else False))
-        return result if has_graph or not torch.is_grad_enabled() else added(inputs, result, own)
+        return (
+            result
+            if has_graph or not torch.is_grad_enabled()
+            else added(inputs, result, {*own, *map(id, tensors_in(inputs))})
+        )
 
-    def added(inputs: Any, result: Any, reached: set[int]) -> Any:
+    def added(inputs: Any, result: Any, leaves: set[int]) -> Any:
         new = {}
         for x, made in zip(tensors_in(inputs), tensors_in(result), strict=False):
             if x.is_leaf and id(x) not in own and made.dim() and len(made) > 1:
                 leaf = torch.zeros_like(made)
                 if place == len(found):
                     leaf[0] = move * (made.detach().abs().mean() + 1)
-                found.append(_Derivative(leaf.shape, leaf.requires_grad_(), reached))
+                found.append(_Derivative(leaf.shape, leaf.requires_grad_(), leaves))
                 new[id(made)] = made + leaf
         return mapped(lambda t: new.get(id(t), t), result)
 
@@ -146,7 +156,9 @@ def _heard(program: Program, place: int | None = None, move: float = 0.0) -> lis
         if g is not None and bool(g.any())
     }  # fmt: skip
     for derivative in found:
-        derivative.trained = bool(derivative.weights & moved)
+        derivative.trained = bool(derivative.leaves & moved) and (
+            not graphed or bool(derivative.leaves & graphed)
+        )
         derivative.outputs = slopes[0] if slopes else None
     return found
 
