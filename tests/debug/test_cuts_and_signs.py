@@ -170,8 +170,9 @@ class Coded(nn.Module):
         else:
             q = self.codes(torch.cdist(z, self.codes.weight).argmin(1))
         near = F.mse_loss(q, z.detach()) + 0.25 * F.mse_loss(z, q.detach())
-        if self.kind in ("straight through", "signs through"):
+        if self.kind in ("straight through", "signs through", "cut after all"):
             q = z + (q - z).detach()
+            q = q.detach() if self.kind == "cut after all" else q
         if self.kind == "probe":
             return self.dec(z), self.probe(z.detach()), near
         if self.kind == "decoded twice":
@@ -183,7 +184,7 @@ class Coded(nn.Module):
 
 
 @cases(
-    faulty=["codes", "rounded", "signs", "compared outside", "kept in the model"],
+    faulty=["codes", "rounded", "signs", "compared outside", "kept in the model", "cut after all"],
     sound=["straight through", "signs through", "drawn", "probe", "decoded twice", "frozen",
            "taught by labels"],
 )  # fmt: skip
