@@ -156,7 +156,7 @@ class Tape:
 
     def _grad(self, original: Callable, outputs: Any, inputs: Any, *args: Any, **kwargs: Any):
         graph = bool(kwargs.get("create_graph", args[2] if len(args) > 2 else False))
-        weights = {id(p) for p in self.watched}
+        weights = set() if graph else {id(p) for p in self.watched}
         self.note("autograd_grad", cut=not graph and all(
             t.is_leaf and id(t) not in weights for t in tensors_in(inputs)))  # fmt: skip
         return original(outputs, inputs, *args, **kwargs)

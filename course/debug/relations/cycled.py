@@ -54,7 +54,7 @@ def read_again(session: Session) -> Iterator[Finding]:
     if _any_drawn(calls) and all(map(_same, calls[:size], calls[-size:])):
         yield Finding(
             "same-draws", "warning",
-            f"A second pass over the train_loader gives other numbers for its items, but in "
+            f"A second pass over the train_loader gives different numbers for its items, but in "
             f"train() the model gets exactly the same in batches {number + 1} to {number + again} "
             f"as in batches 1 to {again}: the batches of the first epoch are kept, and neither "
             "augmentation nor order is drawn again.",

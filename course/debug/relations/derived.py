@@ -1,4 +1,4 @@
-"""Relation on derivatives by the inputs: those that a loss is made of can be trained."""
+"""Relation on derivatives with respect to inputs: what a loss is made of can be trained."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALIKE = 1e-4
 
 
 def by_inputs(session: Session) -> Iterator[Finding]:
-    """A derivative by the inputs that enters the loss itself has a graph.
+    """A derivative with respect to the inputs that enters the loss itself has a graph.
 
     autograd.grad without create_graph gives numbers, as does functional.jacobian. They may be an
     attack or a step of a sampler, which go on into a network; a factor of what another network
@@ -34,7 +34,7 @@ def by_inputs(session: Session) -> Iterator[Finding]:
     derivative should train them, too.
     """
     if not any(e.cut for e in session.loop.tape.of("autograd_grad")):
-        raise NotChecked("no derivative by the inputs is taken without create_graph")
+        raise NotChecked("no derivative with respect to inputs is taken without create_graph")
     program = program_of(session)
     one = _heard(program)
     for place, base in enumerate(one):
@@ -44,9 +44,9 @@ def by_inputs(session: Session) -> Iterator[Finding]:
         if base.trained and _is_compared(base, up[place], down[place]):
             yield Finding(
                 "loss-without-gradient", "error",
-                f"The loss changes with a derivative by the inputs {list(base.shape)} that "
-                "autograd.grad gave without create_graph=True, row by row: to backward() it is a "
-                "constant, and that part of the loss trains nothing.",
+                "The loss changes, row by row, with a derivative with respect to the inputs "
+                f"{list(base.shape)} that was computed without create_graph=True: backward() "
+                "treats it as a constant, and that part of the loss trains nothing.",
                 {"shape": list(base.shape), "slope_of_loss": float(base.slope.abs().mean())},
                 "du, = torch.autograd.grad(u.sum(), x, create_graph=True)",
             )  # fmt: skip

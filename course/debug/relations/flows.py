@@ -1,4 +1,4 @@
-"""Relation on flows: the likelihood adds the logarithm of the determinant, with its own sign."""
+"""Relation on flows: the likelihood adds the true log-determinant, with the right sign."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ALIKE = 10 * ROUNDED
 
 
 def log_det(session: Session) -> Iterator[Finding]:
-    """A flow's loss falls with the logarithm of its determinant, which is the derivative's own.
+    """A flow's loss falls as its log-determinant grows, and that log-determinant is the true one.
 
     A model that gives for each row as many numbers as it got, and one more, is a flow if that one
     is log|det dz/dx|, computed here from the derivatives, or its negative. The loss has to fall

@@ -1,4 +1,4 @@
-"""Relation on flags: what turns 0 and 1 round turns them into 1 and 0."""
+"""Relation on flags: what negates 0 and 1 makes 1 and 0 of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def flags(session: Session) -> Iterator[Finding]:
     yield Finding(
         "wrong-formula", "error",
         f"~ is taken of integers ({seen[0].type}) that are all 0 or 1, {len(seen)} times in "
-        f"{'evaluate()' if run is _scores else 'training'}: it turns every bit round "
+        f"{'evaluate()' if run is _scores else 'training'}: it flips every bit "
         f"and gives {low} for 0 and {high} for 1, not 1 and 0.",
         {"times": len(seen), "of_0": low, "of_1": high},
         "alive = 1 - done  # or ~done.bool()",

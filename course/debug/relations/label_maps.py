@@ -43,7 +43,7 @@ def interpolated(session: Session) -> Iterator[Finding]:
         yield Finding(
             "wrong-targets", "error",
             f"{share:.0%} of {all_thin} borders in the label maps of training, between ids that "
-            f"are not neighbours in number, lead over a thin line of an id in between; in "
+            f"are not neighbours in number, pass through a thin line of an id in between; in "
             f"validation {val_share:.0%}: maps were resized or turned with interpolation, which "
             "averages ids as if they were colours.",
             {"share": share, "share_in_validation": val_share, "borders": all_thin},

@@ -53,9 +53,9 @@ def scores(session: Session) -> Iterator[Finding]:
         yield Finding(
             "wrong-formula", "warning",
             f"If the {what} of everything that the model gets is {side * FAR:g}, {len(batches)} "
-            f"batches cost {far[0]:.3g} instead of {none[0]:.3g} for 0, and now {base[0]:.3g}: one "
-            f"{what} for everything has no loss. What does not belong together is treated like "
-            "what does, and the batches teach nothing.",
+            f"batches cost {far[0]:.3g} instead of {none[0]:.3g} for 0, and now {base[0]:.3g}: "
+            f"giving everything the same {what} costs nothing. What does not belong together is "
+            "treated like what does, and the batches teach nothing.",
             {"numbers": numbers, "loss": base[0], "cost_of_0": none[0], "cost_of_one": far[0]},
             "loss = -(F.logsigmoid(positive) + F.logsigmoid(-negative).sum(1)).mean()",
         )  # fmt: skip
