@@ -58,8 +58,9 @@ SUMS = {
     torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, Tensor.add_, Tensor.__iadd__,
     torch.sub, Tensor.sub, Tensor.__sub__, Tensor.__rsub__, Tensor.sub_, Tensor.__isub__,
 }  # fmt: skip
+NOTS = {torch.bitwise_not, Tensor.bitwise_not, Tensor.__invert__, Tensor.bitwise_not_}
 SEEN = {
-    *LOSSES, *RELUS, *UINT8_MATH, *SIGNED, *RATES, *SUMS, F.ctc_loss, torch._foreach_clamp_min_,
+    *LOSSES, *RELUS, *UINT8_MATH, *SIGNED, *RATES, *SUMS, *NOTS, F.ctc_loss, torch._foreach_clamp_min_,
 }  # fmt: skip
 """Functions that are looked at, whatever they give."""
 RESHAPED = ("Squeeze", "Unsqueeze", "View", "Reshape", "UnsafeView", "Select", "Slice", "Clamp")
@@ -145,6 +146,9 @@ class Functions(TorchFunctionMode):
         elif function is F.ctc_loss and isinstance(args[0] if args else None, Tensor):
             self.tape.note("log_probs", name="ctc_loss", inputs=args[0].detach())
             self.tape.note("ctc", **_ctc_targets(*args, **kwargs))
+        elif function in NOTS and isinstance(result, Tensor) and result.dtype != torch.bool:
+            low, high = (int(v) for v in (~result).aminmax()) if result.numel() else (0, 0)
+            self.tape.note("bitwise not", least=low, most=high, type=str(result.dtype))
         elif function in RELUS and isinstance(result, Tensor) and result.dim() > 1:
             self._see_relu(result.detach())
         if function in UINT8_MATH:

@@ -137,7 +137,7 @@ class Tape:
 
     def _patches(self) -> Iterator[tuple[Any, str, Callable]]:
         yield torch.autograd, "backward", self._backward
-        yield torch.autograd, "grad", self._noting("autograd_grad")
+        yield torch.autograd, "grad", self._grad
         yield torch.optim.Optimizer, "zero_grad", self._noting("zero")
         yield nn.Module, "zero_grad", self._noting("zero")
         yield nn.Module, "load_state_dict", self._load
@@ -157,6 +157,13 @@ class Tape:
             return original(*args, **kwargs)
 
         return wrapper
+
+    def _grad(self, original: Callable, outputs: Any, inputs: Any, *args: Any, **kwargs: Any):
+        graph = bool(kwargs.get("create_graph", args[2] if len(args) > 2 else False))
+        weights = set() if graph else {id(p) for p in self.watched}
+        self.note("autograd_grad", cut=not graph and all(
+            t.is_leaf and id(t) not in weights for t in tensors_in(inputs)))  # fmt: skip
+        return original(outputs, inputs, *args, **kwargs)
 
     def _backward(self, original: Callable, tensors: Any, *args: Any, **kwargs: Any) -> Any:
         roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
