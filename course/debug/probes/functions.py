@@ -60,7 +60,8 @@ SUMS = {
 }  # fmt: skip
 NOTS = {torch.bitwise_not, Tensor.bitwise_not, Tensor.__invert__, Tensor.bitwise_not_}
 SEEN = {
-    *LOSSES, *RELUS, *UINT8_MATH, *SIGNED, *RATES, *SUMS, *NOTS, F.ctc_loss, torch._foreach_clamp_min_,
+    *LOSSES, *RELUS, *UINT8_MATH, *SIGNED, *RATES, *SUMS, *NOTS, F.ctc_loss,
+    torch._foreach_clamp_min_,
 }  # fmt: skip
 """Functions that are looked at, whatever they give."""
 RESHAPED = ("Squeeze", "Unsqueeze", "View", "Reshape", "UnsafeView", "Select", "Slice", "Clamp")
