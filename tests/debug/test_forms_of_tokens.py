@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from course.debug.relations import model
+from course.debug.relations import ahead, model
 from tests.debug.faulty.eighth.kit import gen
 from tests.debug.faulty.twelfth.kit import loader, markov, pack
 from tests.debug.told import said
@@ -75,3 +75,78 @@ def test_a_decoder_that_moves_its_targets_on_by_one_does_not_copy(kind, is_told)
     net = Reader(moved=int(kind == "moves them on"))
     setup = made(net, lambda m, b: cost(m(b[0]), b[0]), markov(V, 120, T, gen(1))[0])
     assert bool(said(model.future, setup)) == is_told
+
+
+@cases(
+    faulty=["data and loss", "data and model", "classes in the middle", "three"],
+    sound=["loss alone", "data alone", "model alone", "two heads", "one more head", "every other",
+           "both directions", "the same again"],
+)  # fmt: skip
+def test_targets_are_not_shifted_twice(kind, is_told):
+    torch.manual_seed(0)
+    x = markov(V, 160, T + 1, gen(1))[0]
+    if kind == "the same again":
+        x = x[:, :1].expand(-1, T + 1)
+    by = {"loss alone": 0, "model alone": 0, "three": 2}.get(kind, 1)
+    ids, labels = x[:, : T + 1 - by], x[:, by:].clone()
+    in_model = {"data and model": 1, "model alone": 1}.get(kind, 0)
+    net = Reader(both=kind == "both directions", moved=in_model)
+    if kind == "one more head":
+        net.e.requires_grad_(False)
+        net.r.requires_grad_(False)
+    if kind == "every other":
+        labels[:, ::2] = -100
+    second = nn.Linear(V + 1, V + 1)
+    if kind == "two heads":
+        net.add_module("second", second)
+
+    def loss_of(m, b):
+        out, y = m(b[0]), b[1]
+        if in_model or kind == "data alone":
+            return cost(out, y)
+        if kind == "classes in the middle":
+            return F.cross_entropy(out[:, :-1].transpose(1, 2), y[:, 1:])
+        loss = cost(out[:, :-1], y[:, 1:])
+        return loss + cost(second(out), y) if kind == "two heads" else loss
+
+    setup = made(net, loss_of, ids, labels)
+    assert bool(said(ahead.skipped, setup)) == is_told
+
+
+@cases(
+    faulty=["said in evaluate", "said in the step", "said to the loss"],
+    sound=["masked alone", "nobody says", "other tokens", "a place has no label", "next token"],
+)
+def test_a_model_of_masked_tokens_is_not_asked_for_what_it_sees(kind, is_told):
+    torch.manual_seed(0)
+    x = markov(V, 160, T, gen(1))[0]
+    masked = torch.rand(x.shape, generator=gen(2)) < 0.15
+    ids, labels = x.masked_fill(masked, V), x.clone()
+    left_out = -1 if kind == "said to the loss" else -100
+    if kind == "masked alone":
+        labels[~masked] = left_out
+    if kind == "other tokens":
+        ids = torch.where(masked, x.roll(1, 0), x)
+    if kind == "a place has no label":
+        labels[:, 0] = left_out
+    if kind == "next token":
+        ids, labels = ids[:, :-1], labels[:, 1:]
+    net = Reader(both=kind != "next token")
+
+    def loss_of(m, b):
+        if kind == "said in the step":
+            assert bool((b[1] != left_out).any())
+        return cost(m(b[0]), b[1], ignore_index=left_out)
+
+    def evaluate():
+        counts = labels != left_out if kind != "nobody says" else labels >= 0
+        net.eval()
+        with torch.no_grad():
+            hits = net(ids).argmax(-1) == labels
+        net.train()
+        return {"acc": hits[counts].float().mean().item()}
+
+    setup = made(net, loss_of, ids, labels, evaluate=evaluate)
+    if kind in ("said in the step", "said to the loss"):
+        del setup["evaluate"]
+    assert bool(said(ahead.copied, setup)) == is_told
