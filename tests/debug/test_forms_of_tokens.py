@@ -5,8 +5,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from course.debug.relations import ahead, model
+from course.debug.relations import ahead, model, parts
 from tests.debug.faulty.eighth.kit import gen
+from tests.debug.faulty.eleventh.kit import Columns
 from tests.debug.faulty.twelfth.kit import loader, markov, pack
 from tests.debug.told import said
 
@@ -150,3 +151,40 @@ def test_a_model_of_masked_tokens_is_not_asked_for_what_it_sees(kind, is_told):
     if kind in ("said in the step", "said to the loss"):
         del setup["evaluate"]
     assert bool(said(ahead.copied, setup)) == is_told
+
+
+@cases(
+    faulty=["means", "means, clipped"],
+    sound=["sums", "rows are means", "as many in each", "one row each, sums"],
+)
+def test_micro_batches_of_tokens_weigh_as_in_the_loss_of_a_batch_of_any_kind(kind, is_told):
+    torch.manual_seed(0)
+    x = markov(V, 120, T + 1, gen(1))[0]
+    lengths = torch.randint(2, T, (120, 1), generator=gen(2))
+    if kind == "as many in each":
+        lengths[:] = T
+    data = Columns(ids=x[:, :-1], labels=x[:, 1:].where(torch.arange(T) < lengths, -100))
+    net, rows = Reader(), 1 if "one row" in kind else 4
+
+    def loss_of(m, b):
+        costs = F.cross_entropy(m(b["ids"]).mT, b["labels"], reduction="none")
+        counts = (b["labels"] >= 0).float()
+        if kind == "rows are means":
+            return ((costs * counts).sum(1) / counts.sum(1)).mean()
+        return (costs * counts).sum() / counts.sum()
+
+    def step(b):
+        opt.zero_grad()
+        total = (b["labels"] >= 0).sum()
+        order = range(0, len(b["ids"]), rows)
+        for part in ({k: v[i : i + rows] for k, v in b.items()} for i in order):
+            share = (part["labels"] >= 0).sum() / total if "sums" in kind else 1 / len(order)
+            (loss_of(net, part) * share).backward()
+        if kind == "means, clipped":
+            nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+        opt.step()
+        return 0.0
+
+    opt = torch.optim.Adam(net.parameters(), 3e-3)
+    setup = pack(net, opt, loader(data, bs=12), loss_of, step=step)
+    assert bool(said(parts.weighed, setup)) == is_told
