@@ -1,0 +1,95 @@
+"""Flipped pictures with their boxes, two views of one example, and pairs with an answer."""
+
+import random
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import Dataset
+
+from course.debug.relations import flips
+from tests.debug.faulty.eighth.kit import gen
+from tests.debug.faulty.twelfth.kit import loader, mlp, pack
+from tests.debug.told import said
+
+
+def cases(**told):
+    """Each case with whether it is a fault."""
+    return pytest.mark.parametrize(
+        ("kind", "is_told"), [(k, told == "faulty") for told, ks in told.items() for k in ks]
+    )
+
+
+SIDE = 12
+
+
+class Pictures(Dataset):
+    """A bright rectangle with numbers that say where it is."""
+
+    def __init__(self, n, seed, flip=None, pixels=False, numbers=None):
+        g = gen(seed)
+        self.flip, self.width = flip, SIDE if pixels else 1
+        size = torch.randint(3, 6, (n, 2), generator=g)
+        at = (torch.rand(n, 2, generator=g) * (SIDE - size)).long()
+        self.x = torch.randn(n, 1, SIDE, SIDE, generator=g) * 0.2
+        for x, (w, h), (i, j) in zip(self.x, size.tolist(), at.tolist(), strict=True):
+            x[0, j : j + h, i : i + w] += 1
+        corners = torch.cat([at, at + size], 1).float() * self.width / SIDE
+        self.numbers = corners if numbers is None else numbers(corners)
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        x, numbers = self.x[i], self.numbers[i].clone()
+        if self.flip and random.random() < 0.5:
+            x, numbers = x.flip(-1), self.flip(numbers, self.width)
+        return {"x": x, "numbers": numbers}
+
+
+def kept_places(n, width):
+    n[[0, 2]] = width - n[[0, 2]]
+    return n
+
+
+def changed_places(n, width):
+    n[[0, 2]] = width - n[[2, 0]]
+    return n
+
+
+def middle_moved(n, width):
+    n[0] = width - n[0]
+    return n
+
+
+def from_tail_to_head(corners):
+    """The head is on the right of every picture, and above or below."""
+    x1, y1, x2, y2 = corners.unbind(1)
+    up = torch.rand(len(x1), generator=gen(9)) < 0.5
+    return torch.stack([x1, y1.where(up, y2), x2, y2.where(up, y1)], 1)
+
+
+def on_the_left(corners):
+    """The middle is always left of a mark, and the width below the height."""
+    x1, y1, x2, y2 = corners.unbind(1)
+    return torch.stack([(x1 + x2) / 20, 1 + y1, (x2 - x1) / 9, y2 - y1 + 1], 1)
+
+
+@cases(
+    faulty=["shares", "pixels"],
+    sound=["places changed", "places changed, pixels", "tail and head", "middle"],
+)
+def test_corners_change_places_when_a_picture_is_flipped(kind, is_told):
+    torch.manual_seed(0)
+    random.seed(0)
+    flip = kept_places if is_told or kind == "tail and head" else changed_places
+    flip = middle_moved if kind == "middle" else flip
+    more = {"pixels": "pixels" in kind}
+    more["numbers"] = {"tail and head": from_tail_to_head, "middle": on_the_left}.get(kind)
+    tr = loader(Pictures(80, 1, flip, **more), bs=16)
+    va = loader(Pictures(60, 2, **more), bs=20, shuffle=False)
+    net = nn.Sequential(nn.Flatten(), mlp(SIDE * SIDE, 16, 4))
+    setup = pack(net, torch.optim.Adam(net.parameters(), 1e-3), tr,
+                 lambda m, b: F.l1_loss(m(b["x"]), b["numbers"]), val_loader=va)  # fmt: skip
+    assert bool(said(flips.turned_over, setup)) == is_told
