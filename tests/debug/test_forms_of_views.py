@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
-from course.debug.relations import flips
+from course.debug.relations import flips, views
 from tests.debug.faulty.eighth.kit import gen
 from tests.debug.faulty.twelfth.kit import loader, mlp, pack
 from tests.debug.told import said
@@ -93,3 +93,38 @@ def test_corners_change_places_when_a_picture_is_flipped(kind, is_told):
     setup = pack(net, torch.optim.Adam(net.parameters(), 1e-3), tr,
                  lambda m, b: F.l1_loss(m(b["x"]), b["numbers"]), val_loader=va)  # fmt: skip
     assert bool(said(flips.turned_over, setup)) == is_told
+
+
+@cases(
+    faulty=["one draw"],
+    sound=["two draws", "rebuilt", "not drawn", "seen once more by dropout", "weak and strong"],
+)
+def test_views_that_only_a_batch_is_put_together_of_are_two_draws(kind, is_told):
+    torch.manual_seed(0)
+    rows = torch.randn(96, 10, generator=gen(1))
+
+    def collate(items):
+        x = torch.stack(items)
+        one, other = (x + 0.3 * torch.randn(x.shape) for _ in range(2))
+        if kind == "not drawn":
+            one = x
+        if kind == "weak and strong":
+            other = one + torch.randn(x.shape)
+        elif kind != "two draws":
+            other = one
+        return {"a": one, "b": other}
+
+    inner = [nn.Dropout(0.2)] if "dropout" in kind else []
+    net = nn.Sequential(nn.Linear(10, 16), nn.ReLU(), *inner, nn.Linear(16, 10))
+
+    def loss_of(m, b):
+        a, b = b["a"], b["b"]
+        if kind == "rebuilt":
+            return F.mse_loss(m(a), b)
+        z = F.normalize(m(torch.cat([a, b])), dim=1)
+        like = (z @ z.T / 0.2).fill_diagonal_(-1e9)
+        return F.cross_entropy(like, torch.arange(len(z)).roll(len(a)))
+
+    tr = DataLoader(rows, 16, shuffle=True, generator=gen(2), collate_fn=collate)
+    setup = pack(net, torch.optim.Adam(net.parameters(), 1e-3), tr, loss_of)
+    assert bool(said(views.drawn_apart, setup)) == is_told
