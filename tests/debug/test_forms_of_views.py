@@ -8,8 +8,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
-from course.debug.relations import flips, views
+from course.debug.relations import flips, judged, views
 from tests.debug.faulty.eighth.kit import gen
+from tests.debug.faulty.eleventh.kit import Columns
 from tests.debug.faulty.twelfth.kit import loader, mlp, pack
 from tests.debug.told import said
 
@@ -128,3 +129,74 @@ def test_views_that_only_a_batch_is_put_together_of_are_two_draws(kind, is_told)
     tr = DataLoader(rows, 16, shuffle=True, generator=gen(2), collate_fn=collate)
     setup = pack(net, torch.optim.Adam(net.parameters(), 1e-3), tr, loss_of)
     assert bool(said(views.drawn_apart, setup)) == is_told
+
+
+class Distance(nn.Module):
+    """How far two rows are from each other, how like they are, or one answer for both."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.net, self.out, self.kind = mlp(10, 16, 6), nn.Linear(12, 1), kind
+
+    def forward(self, a, b):
+        a, b = self.net(a), self.net(b)
+        if self.kind == "cosine":
+            return F.cosine_similarity(a, b)
+        if "distance" in self.kind:
+            return (a - b).pow(2).sum(1).add(1e-6).sqrt()
+        logit = self.out(torch.cat([a, b], 1))
+        return logit.sigmoid() if self.kind == "shares" else logit[:, 0]
+
+
+@cases(
+    faulty=["distance, reversed", "distance, reversed in the data", "logits, reversed", "uphill"],
+    sound=["distance", "distance of others", "cosine", "logits", "shares", "another answer"],
+)
+def test_what_the_metric_rates_best_is_not_what_costs_most(kind, is_told):
+    torch.manual_seed(0)
+    g = gen(1)
+    a, same = torch.randn(160, 10, generator=g), torch.rand(160, generator=g) < 0.4
+    b = a.where(same[:, None], torch.randn(160, 10, generator=g))
+    told = ~same if kind in ("distance of others", "distance, reversed in the data") else same
+    parts = {"a": a, "b": b, "told": told.float()}
+    tr, va = (
+        loader(Columns(**{k: v[rows] for k, v in parts.items()}), bs=20, shuffle=first)
+        for first, rows in ((True, slice(120)), (False, slice(120, None)))
+    )
+    net = Distance(kind)
+
+    def loss_of(m, batch):
+        o, y = m(batch["a"], batch["b"]), batch["told"]
+        if kind == "distance of others":
+            y = 1 - y
+        if kind in ("distance, reversed", "logits, reversed"):
+            y = 1 - y
+        if "distance" in kind:
+            return (y * o**2 + (1 - y) * (2 - o).clamp_min(0) ** 2).mean()
+        if kind == "cosine":
+            return F.mse_loss(o, 2 * y - 1)
+        if kind == "shares":
+            return F.binary_cross_entropy(o[:, 0], y)
+        if kind == "uphill":
+            return ((2 * y - 1) * o).clamp(-5, 50).mean()
+        return F.binary_cross_entropy_with_logits(o, y)
+
+    def evaluate():
+        net.eval()
+        hits = []
+        with torch.no_grad():
+            for batch in va:
+                o = net(batch["a"], batch["b"]).flatten()
+                yes = o < 1 if "distance" in kind else o > (0.5 if kind == "shares" else 0)
+                y = batch["told"] > 0.5
+                if kind in ("distance of others", "distance, reversed in the data"):
+                    y = ~y
+                if kind == "another answer":
+                    y = batch["a"].sum(1) > 0
+                hits.append(yes == y)
+        net.train()
+        return {"acc": torch.cat(hits).float().mean().item()}
+
+    setup = pack(net, torch.optim.Adam(net.parameters(), 1e-3), tr, loss_of, val_loader=va,
+                 evaluate=evaluate)  # fmt: skip
+    assert bool(said(judged.alike, setup)) == is_told

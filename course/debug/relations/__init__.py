@@ -27,6 +27,7 @@ from course.debug.relations import (
     hidden,
     items,
     joining,
+    judged,
     kept,
     listed,
     lookups,
@@ -91,9 +92,9 @@ RELATIONS = (
     weights.silent, weights.flat, weights.cleared, weights.moves, kept.by_reference, kept.undone,
     resumed.best, averages.average, averages.from_zero, blended.back, averages.whole,
     averages.statistics, scoring.accuracy, scoring.ignored, scores.named, scores.of_boxes,
-    scores.of_labels, scores.in_units, direction.follows, rows.order, targets.own_label,
-    plateau.told, evaluated.left, rebatched.in_one_batch, preferred.by_score, pieces.weighed,
-    carried.in_order,
+    scores.of_labels, scores.in_units, direction.follows, judged.alike, rows.order,
+    targets.own_label, plateau.told, evaluated.left, rebatched.in_one_batch, preferred.by_score,
+    pieces.weighed, carried.in_order,
 )  # fmt: skip
 
 __all__ = ["RELATIONS"]
