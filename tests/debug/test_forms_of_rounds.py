@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from course.debug.probes import rescored
+from course.debug.probes import schedule as schedules
 from tests.debug.faulty.eighth.kit import gen
 from tests.debug.faulty.twelfth.kit import loader, mlp, pack
 from tests.debug.told import said
@@ -65,3 +66,43 @@ def test_sums_of_a_score_begin_at_zero_whatever_is_made_of_them(kind, is_told):
     setup = pack(net, opt, loader(x, y, bs=20), loss_fn=torch.nn.CrossEntropyLoss(),
                  evaluate=evaluate)  # fmt: skip
     assert bool(said(rescored.from_zero, setup)) == is_told
+
+
+@cases(
+    faulty=["former", "former, each epoch"],
+    sound=["same", "wrapped", "copied from a stand-in", "copied from the former", "both handed in",
+           "both step"],
+)  # fmt: skip
+def test_a_scheduler_turns_the_rate_of_the_optimizer_that_steps(kind, is_told):
+    torch.manual_seed(0)
+    net, cost = mlp(10, 16, 3), torch.nn.CrossEntropyLoss()
+    opt = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+    other = torch.optim.SGD(net[2].parameters(), 0.1)
+    if "stand-in" in kind:
+        other = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 0.1)
+    held = opt if kind in ("same", "wrapped") else other
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(held, 100)
+
+    class Wrapped:
+        """Hands all on to an optimizer inside, as libraries do that place and scale."""
+
+        def __getattr__(self, name):
+            return getattr(opt, name)
+
+    def step(batch):
+        opt.zero_grad()
+        loss = cost(net(batch[0]), batch[1])
+        loss.backward()
+        opt.step()
+        if kind == "both step":
+            other.step()
+        if "each epoch" not in kind:
+            schedule.step()
+        if "copied" in kind:
+            opt.param_groups[0]["lr"] = schedule.get_last_lr()[0]
+        return loss.item()
+
+    given = {"wrapped": Wrapped(), "both handed in": [opt, other]}.get(kind, opt)
+    setup = pack(net, given, loader(*labelled(), bs=20), loss_fn=cost, step=step,
+                 scheduler=schedule)  # fmt: skip
+    assert bool(said(schedules.of_another, setup)) == is_told
