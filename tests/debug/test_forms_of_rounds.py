@@ -1,10 +1,13 @@
 """What scores, schedules and updates by hand carry from one round to the next."""
 
+import copy
+
 import pytest
 import torch
 
-from course.debug.probes import rescored
+from course.debug.probes import frozen, modes, rescored, stepping
 from course.debug.probes import schedule as schedules
+from course.debug.relations import rebatched
 from tests.debug.faulty.eighth.kit import gen
 from tests.debug.faulty.twelfth.kit import loader, mlp, pack
 from tests.debug.told import said
@@ -106,3 +109,106 @@ def test_a_scheduler_turns_the_rate_of_the_optimizer_that_steps(kind, is_told):
     setup = pack(net, given, loader(*labelled(), bs=20), loss_fn=cost, step=step,
                  scheduler=schedule)  # fmt: skip
     assert bool(said(schedules.of_another, setup)) == is_told
+
+
+@cases(
+    faulty=["never", "old gradient", "old gradient, clipped"],
+    sound=["strategy", "strategy without an optimizer", "autograd.grad"],
+)
+def test_an_update_by_hand_needs_no_backward(kind, is_told):
+    net, opt = model_and_optimizer()
+    net.requires_grad_(kind == "autograd.grad")
+    weights, own = list(net.parameters()), gen(3)
+    if "old" in kind:
+        for p in weights:
+            p.grad = torch.randn(p.shape, generator=own)
+
+    def cost(batch):
+        return torch.nn.functional.cross_entropy(net(batch[0]), batch[1])
+
+    @torch.no_grad()
+    def slope(batch):
+        found = [torch.zeros_like(p) for p in weights]
+        for _ in range(4):
+            noise = [torch.randn(p.shape, generator=own) for p in weights]
+            sides = []
+            for by in (0.05, -0.1, 0.05):  # ahead, behind, and where it was
+                torch._foreach_add_(weights, noise, alpha=by)
+                sides.append(cost(batch).item())
+            torch._foreach_add_(found, noise, alpha=(sides[0] - sides[1]) / 0.4)
+        return found
+
+    def step(batch):
+        if "strategy" in kind:
+            found = slope(batch)
+            if "without" in kind:
+                torch._foreach_sub_(weights, found, alpha=0.1)
+                return cost(batch).item()
+            for p, g in zip(weights, found, strict=True):
+                p.grad = g
+        elif kind == "autograd.grad":
+            found = torch.autograd.grad(cost(batch), weights)
+            for p, g in zip(weights, found, strict=True):
+                p.grad = g
+        elif "clipped" in kind:
+            torch.nn.utils.clip_grad_norm_(weights, 0.1)
+        opt.step()
+        return cost(batch).item()
+
+    setup = pack(net, opt, loader(*labelled(), bs=20), step=step)
+    found = said(stepping.stepping, setup) + said(frozen.frozen_drift, setup)
+    assert bool(found) == is_told, found
+
+
+@cases(
+    faulty=["the model", "a copy on what it scores", "a copy on all"],
+    sound=["a copy on a support", "a probe", "each fold", "no step"],
+)
+def test_what_evaluate_trains_is_scored_on_other_rows(kind, is_told):
+    net, opt = model_and_optimizer()
+    (x, y), cost = labelled(), torch.nn.CrossEntropyLoss()
+
+    def trained(net, x, y):
+        fast = torch.optim.SGD(net.parameters(), 0.1)
+        for _ in range(3 if kind != "no step" else 0):
+            fast.zero_grad()
+            cost(net(x), y).backward()
+            fast.step()
+        return net
+
+    def scored(net, x, y):
+        with torch.no_grad():
+            return float((net(x).argmax(1) == y).float().mean())
+
+    def evaluate():
+        a, b = slice(None, 80), slice(80, None)
+        if kind == "the model":
+            return {"score": scored(trained(net, x, y), x, y)}
+        if kind == "a probe":
+            with torch.no_grad():
+                z = net[:-1](x)
+            return {"score": scored(trained(torch.nn.Linear(16, 3), z[a], y[a]), z[b], y[b])}
+        ways = {"a copy on all": (slice(None), b), "a copy on what it scores": (b, b)}
+        given, asked = ways.get(kind, (a, b))
+        found = scored(trained(copy.deepcopy(net), x[given], y[given]), x[asked], y[asked])
+        if kind == "each fold":
+            found += scored(trained(copy.deepcopy(net), x[b], y[b]), x[a], y[a])
+        return {"score": found}
+
+    setup = pack(net, opt, loader(x, y, bs=20), loss_fn=cost, evaluate=evaluate)
+    assert bool(said(modes.changes_model, setup)) == is_told
+
+
+def test_a_score_of_tasks_that_come_one_by_one_is_not_asked_of_several():
+    net, opt = model_and_optimizer(1)
+    x, y = torch.randn(12, 8, 10), torch.randn(12, 8, 1)
+    va = loader(x, y, bs=1, shuffle=False)
+
+    def evaluate():  # as loaders of tasks are read: the first row is the task
+        with torch.no_grad():
+            costs = [(net(a[0]) - b[0]).square().mean().item() for a, b in va]
+        return {"mse": sum(costs) / len(costs)}
+
+    setup = pack(net, opt, loader(x, y, bs=4), loss_fn=torch.nn.MSELoss(), val_loader=va,
+                 evaluate=evaluate)  # fmt: skip
+    assert said(rebatched.in_one_batch, setup) == []
