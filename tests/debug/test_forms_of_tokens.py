@@ -81,13 +81,15 @@ def test_a_decoder_that_moves_its_targets_on_by_one_does_not_copy(kind, is_told)
 @cases(
     faulty=["data and loss", "data and model", "classes in the middle", "three"],
     sound=["loss alone", "data alone", "model alone", "two heads", "one more head", "every other",
-           "both directions", "the same again"],
+           "both directions", "the same again", "a separator in the middle"],
 )  # fmt: skip
 def test_targets_are_not_shifted_twice(kind, is_told):
     torch.manual_seed(0)
     x = markov(V, 160, T + 1, gen(1))[0]
     if kind == "the same again":
         x = x[:, :1].expand(-1, T + 1)
+    if "separator" in kind:
+        x[:, T // 2] = 0
     by = {"loss alone": 0, "model alone": 0, "three": 2}.get(kind, 1)
     ids, labels = x[:, : T + 1 - by], x[:, by:].clone()
     in_model = {"data and model": 1, "model alone": 1}.get(kind, 0)
@@ -103,7 +105,7 @@ def test_targets_are_not_shifted_twice(kind, is_told):
 
     def loss_of(m, b):
         out, y = m(b[0]), b[1]
-        if in_model or kind == "data alone":
+        if in_model or kind in ("data alone", "a separator in the middle"):
             return cost(out, y)
         if kind == "classes in the middle":
             return F.cross_entropy(out[:, :-1].transpose(1, 2), y[:, 1:])

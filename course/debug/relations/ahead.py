@@ -54,18 +54,17 @@ def skipped(session: Session) -> Iterator[Finding]:
     ahead = next((n for n, share in enumerate(shares) if share >= EQUAL_SHARE), 0)
     if not ahead or max(shares[:ahead]) > OFTEN:
         raise NotChecked("targets are not the tokens of a place ahead")
-    middle = ids.shape[1] // 2
-    moved = _first_moved(session, ids, output, middle)
-    if moved is None or moved < middle:
-        raise NotChecked("the model sees later tokens, or none")
-    ahead += moved - middle
-    if ahead > 1:
+    behind = {_first_moved(session, ids, output, place) - place for place in _places(ids)}
+    if min(behind) < 0 or len(behind) > 1:
+        raise NotChecked("the model sees later tokens, or not as many at each place")
+    (lag,) = behind
+    if ahead + lag > 1:
         yield Finding(
             "wrong-targets", "warning",
-            f"Each output is compared with the token {ahead} places after the last one that it "
-            f"depends on ({shares[ahead - moved + middle]:.0%} of the targets), and none with the "
-            "next one: targets are shifted in two places, e.g. in the data and in the model.",
-            {"places_ahead": ahead, "targets": int(counted.sum())},
+            f"Each output is compared with the token {ahead + lag} places after the last one that "
+            f"it depends on ({shares[ahead]:.0%} of the targets), and none with the next one: "
+            "targets are shifted in two places, e.g. in the data and in the model.",
+            {"places_ahead": ahead + lag, "targets": int(counted.sum())},
             "labels = input_ids.clone()  # where the model's own loss shifts them",
         )  # fmt: skip
 
@@ -91,8 +90,8 @@ def copied(session: Session) -> Iterator[Finding]:
     mask = masks[counts.argmax()]
     if int(counts.max()) < MOST * int(other.sum()) or bool((targets == mask).any()):
         raise NotChecked("inputs do not differ from their targets by one token of their own")
-    middle = ids.shape[1] // 2
-    if _first_moved(session, ids, output, middle, alone=True) != middle:
+    place = _places(ids)[0]
+    if _first_moved(session, ids, output, place, alone=True) != place:
         raise NotChecked("outputs do not depend on the token at their own place")
     left_out = _said(session, event)
     if left_out is None:
@@ -159,9 +158,13 @@ def _share(ids: Tensor, targets: Tensor, counted: Tensor, first: int) -> float:
 
 def _first_moved(
     session: Session, ids: Tensor, output: Tensor, place: int, *, alone: bool = False
-) -> int | None:
+) -> int:
     """The first place of the outputs that changes if the tokens from a place on, or that one alone,
-    are those of other rows."""
+    are those of other rows.
+
+    Raises:
+        NotChecked: None does.
+    """
     program = program_of(session)
     end = place + 1 if alone else ids.shape[1]
 
@@ -176,7 +179,20 @@ def _first_moved(
     after = next((t for t in by_position(given, ids) if t.shape == output.shape), output)
     moved = [n for n in range(place if alone else 0, output.shape[1])
              if far([output[:, n]], [after[:, n]]) > VISIBLE]  # fmt: skip
-    return moved[0] if moved else None
+    if not moved:
+        raise NotChecked("no output depends on the tokens")
+    return moved[0]
+
+
+def _places(ids: Tensor) -> list[int]:
+    """Two places, away from both ends, at which the tokens of most rows differ from the row above:
+    at a separator or in padding nothing would change."""
+    differ = (ids != ids.roll(1, 0)).float().mean(0)
+    first, last = ids.shape[1] // 4, -1
+    places = differ[first:last].topk(2).indices + first
+    if not bool((differ[places] > 0).all()):
+        raise NotChecked("all rows are of the same tokens")
+    return places.tolist()
 
 
 def _left_out(event: Event) -> int:
