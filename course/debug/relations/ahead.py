@@ -60,7 +60,7 @@ def skipped(session: Session) -> Iterator[Finding]:
     (lag,) = behind
     if ahead + lag > 1:
         yield Finding(
-            "wrong-targets", "warning",
+            "labels-moved", "warning",
             f"Each output is compared with the token {ahead + lag} places after the last one that "
             f"it depends on ({shares[ahead]:.0%} of the targets), and none with the next one: "
             "targets are shifted in two places, e.g. in the data and in the model.",
