@@ -190,12 +190,12 @@ def frozen_drift(session: Session) -> Iterator[Finding]:
     """What is frozen does not change, as long as it is frozen."""
     loop = session.loop
     stepped = _moved_by_a_step(session)
-    by_hand, named = written_by_hand(loop.tape), dict(session.model.named_parameters())
-    moved = [
-        n for n in loop.moved_while_frozen
-        if n in stepped and n not in loop.thawed
-        and (id(named[n]) not in by_hand or is_declared_frozen(session, n))
-    ]  # fmt: skip
+    moved = [n for n in loop.moved_while_frozen if n in stepped and n not in loop.thawed]
+    if moved:
+        named, by_hand = dict(session.model.named_parameters()), written_by_hand(loop.tape)
+        moved = [
+            n for n in moved if id(named[n]) not in by_hand or is_declared_frozen(session, n)
+        ]  # fmt: skip
     if moved:
         yield Finding(
             "frozen-params-drift", "error",
