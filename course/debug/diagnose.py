@@ -59,13 +59,13 @@ PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     frozen.frozen_drift, groups.weight_decay, groups.zero_rate, groups.batch_of_one,
     clearing.clearing, clearing.thrown_away, stepping.uphill, between.reseeded, stepping.erased,
     stepping.stepping, clipping.clip_place, accumulation.accumulation, accumulation.wasted,
-    progress.undone, schedule.schedule, schedule.factor, between.kept_graphs, between.skipped,
-    modes.changes_model, modes.eval_in_training, modes.train_in_eval, modes.always_random,
-    modes.no_grad, metric.which_data, metric.accuracy, rescored.accuracy, rescored.from_zero,
-    metric.repeats, scored.another_model, scored.smoothed_loss, checkpoints.checkpoint, *RELATIONS,
-    splits.covariate_shift, ranges.unnormalised, numbers.finite, numbers.underflow, rates.start,
-    numbers.dead_units, rates.too_large, rates.too_small, rates.outweighed, pairing.reads_inputs,
-    progress.downhill,
+    progress.undone, schedule.schedule, schedule.factor, schedule.of_another, between.kept_graphs,
+    between.skipped, modes.changes_model, modes.eval_in_training, modes.train_in_eval,
+    modes.always_random, modes.no_grad, metric.which_data, metric.accuracy, rescored.accuracy,
+    rescored.from_zero, metric.repeats, scored.another_model, scored.smoothed_loss,
+    checkpoints.checkpoint, *RELATIONS, splits.covariate_shift, ranges.unnormalised, numbers.finite,
+    numbers.underflow, rates.start, numbers.dead_units, rates.too_large, rates.too_small,
+    rates.outweighed, pairing.reads_inputs, progress.downhill,
 )  # fmt: skip
 
 SYMPTOMS = {

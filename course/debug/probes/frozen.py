@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from course.debug.probes.loop import written_by_hand
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, as_list, same
 
@@ -190,6 +191,11 @@ def frozen_drift(session: Session) -> Iterator[Finding]:
     loop = session.loop
     stepped = _moved_by_a_step(session)
     moved = [n for n in loop.moved_while_frozen if n in stepped and n not in loop.thawed]
+    if moved:
+        named, by_hand = dict(session.model.named_parameters()), written_by_hand(loop.tape)
+        moved = [
+            n for n in moved if id(named[n]) not in by_hand or is_declared_frozen(session, n)
+        ]  # fmt: skip
     if moved:
         yield Finding(
             "frozen-params-drift", "error",

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor
 
 from course.debug.probes.session import Loop, NotChecked, Session
 from course.debug.probes.tape import Event, Tape
+
+PARALLEL = 0.999
+"""Cosine of two gradients above which the one is the other, scaled."""
 
 
 def norm(gradients: list[Tensor | None]) -> float:
@@ -58,3 +62,22 @@ def updates_of(tape: Tape, optimizer: object) -> Iterator[tuple[Event | None, li
 def steppers_of(tape: Tape) -> list:
     unique = {id(e.optimizer): e.optimizer for e in tape.of("step")}
     return list(unique.values())
+
+
+def written_by_hand(tape: Tape) -> set[int]:
+    """Ids of parameters whose gradient no backward made, though steps find another one each time:
+    the author writes it, as an evolution strategy does. An old one would stay the same, or at most
+    be scaled again and again by clipping."""
+    found: set[int] = set()
+    turns = False
+    steps = [e.gradient for e in tape.of("step")]
+    made = [e.info.get("after", []) for e in tape.of("backward")]
+    for place, parameter in enumerate(tape.watched):
+        seen = [g[place].double() for g in steps if is_nonzero(g[place])]
+        by_backward = any(place < len(after) and is_nonzero(after[place]) for after in made)
+        if by_backward or all(torch.equal(seen[0], g) for g in seen[1:]):
+            continue
+        found.add(id(parameter))
+        first = seen[0] / seen[0].norm()
+        turns = turns or any(float(first @ g) < PARALLEL * float(g.norm()) for g in seen[1:])
+    return found if turns else set()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from course.debug.probes.adapted import share_trained_on
 from course.debug.probes.report import Finding
 from course.debug.probes.session import Evaluation, NotChecked, Session, clone
 from course.debug.probes.tape import Event, Tape
@@ -221,22 +223,38 @@ def no_grad(session: Session) -> Iterator[Finding]:
 
 
 def changes_model(session: Session) -> Iterator[Finding]:
-    """Scoring does not change the weights."""
+    """Scoring does not change the weights, and what it trains itself is scored on other rows."""
     seen = evaluation_of(session)
-    if seen.moved and not seen.tape.of("step"):
+    steps = seen.tape.of("step")
+    if seen.moved and not steps:
         yield Finding(
             "evaluate-changes-model", "error",
             "evaluate() changes the weights.",
             {"optimizer_steps": 0},
             "state = copy.deepcopy(model.state_dict())  # and load it back after scoring",
         )  # fmt: skip
-    elif seen.tape.of("step"):
+    elif steps and (seen.moved or any(_holds(e.optimizer, session.model) for e in steps)):
         yield Finding(
             "evaluate-changes-model", "error",
             "evaluate() makes optimizer steps: the model is trained on the data it is scored on.",
-            {"optimizer_steps": len(seen.tape.of("step"))},
+            {"optimizer_steps": len(steps)},
             "with torch.no_grad():\n    loss = loss_fn(model(x), y)  # no backward, no step",
         )  # fmt: skip
+    elif steps and (again := share_trained_on(session)) > OFTEN:
+        yield Finding(
+            "evaluate-changes-model", "error",
+            f"evaluate() trains a network of its own ({len(steps)} steps), and {again:.0%} of the "
+            "rows on which it is scored are rows on which it was trained: the score says nothing "
+            "about new data.",
+            {"optimizer_steps": len(steps), "rows_trained_on": again},
+            "fast = adapted(copy.deepcopy(model), x[:k], y[:k])\nscore(fast(x[k:]), y[k:])",
+        )  # fmt: skip
+
+
+def _holds(optimizer: Any, model: nn.Module) -> bool:
+    """The optimizer moves a parameter of the model."""
+    own = {id(p) for p in model.parameters()}
+    return any(id(p) in own for group in optimizer.param_groups for p in group["params"])
 
 
 def close(a: float, b: float, tolerance: float = 1e-6) -> bool:

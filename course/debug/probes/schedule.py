@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterator
 
 from course.data.loading import length_of
-from course.debug.probes.loop import own_loop
+from course.debug.probes.loop import own_loop, steppers_of
 from course.debug.probes.report import Finding
-from course.debug.probes.session import NotChecked, Session
+from course.debug.probes.session import NotChecked, Session, as_list
 from course.debug.probes.thresholds import LEAST_STEPS, MOST
 
 SELDOM = 0.5
@@ -109,6 +109,45 @@ def _too_short(scheduler: object, length: int, ticks: int, fix: str) -> Iterator
             "batches of one epoch: its length was given in epochs.",
             {"length_of_schedule": float(span), "batches_per_epoch": length, "seen": ticks}, fix,
         )  # fmt: skip
+
+
+def of_another(session: Session) -> Iterator[Finding]:
+    """The scheduler turns the rates of the optimizer that makes the steps.
+
+    Of another one only if that trains none of the steps and holds the same parameters, as the
+    optimizer of an earlier phase does: a stand-in may hold a parameter of its own, and its rate be
+    copied.
+    """
+    schedulers = [s for s in as_list(session.setup.scheduler) if hasattr(s, "optimizer")]
+    if not schedulers:
+        raise NotChecked("no scheduler that holds an optimizer")
+    steppers = steppers_of(own_loop(session).tape)
+    if not steppers:
+        raise NotChecked("no step was seen")
+    driven = {id(group) for o in [*steppers, *session.optimizers] for group in _groups(o)}
+    moved = {id(p) for o in steppers for group in _groups(o) for p in group["params"]}
+    rates = [tuple(e.lrs) for e in session.loop.tape.of("step")]
+    for scheduler in schedulers:
+        groups = _groups(scheduler.optimizer)
+        shared = [p for group in groups for p in group["params"] if id(p) in moved]
+        if not shared or any(id(group) in driven for group in groups):
+            continue
+        if len(steppers) == 1 and len(set(rates)) > 1:
+            continue  # somebody else turns them, or copies them
+        yield Finding(
+            "scheduler-misplaced", "error",
+            f"The scheduler turns the rates of an optimizer that makes none of the {len(rates)} "
+            f"steps, though it holds {len(shared)} of the parameters that they move: the rate of "
+            f"the one that steps stays at {rates[-1][0]:.3g}. It was made for the optimizer of an "
+            "earlier phase.",
+            {"steps": len(rates), "parameters_of_both": len(shared), "rate": rates[-1][0]},
+            "scheduler = CosineAnnealingLR(optimizer, T_max)  # again, after a new optimizer",
+        )  # fmt: skip
+        return
+
+
+def _groups(optimizer: object) -> list[dict]:
+    return list(getattr(optimizer, "param_groups", ()))
 
 
 def factor(session: Session) -> Iterator[Finding]:

@@ -437,6 +437,8 @@ class Evaluation:
     tape: Tape
     first: dict[str, float] = field(default_factory=dict)
     second: dict[str, float] = field(default_factory=dict)
+    later: list[dict[str, float]] = field(default_factory=list)
+    """Of further calls, where there were any."""
     alive: int = 0
     training_after: bool = False
     moved: bool = False

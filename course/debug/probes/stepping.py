@@ -7,9 +7,17 @@ from collections.abc import Iterator
 
 import torch
 
-from course.debug.probes.loop import norm, of_optimizer, own_loop, pick, steppers_of, updates_of
+from course.debug.probes.loop import (
+    norm,
+    of_optimizer,
+    own_loop,
+    pick,
+    steppers_of,
+    updates_of,
+    written_by_hand,
+)
 from course.debug.probes.report import Finding
-from course.debug.probes.session import NotChecked, Session
+from course.debug.probes.session import Loop, NotChecked, Session
 from course.debug.probes.tape import Tape
 from course.debug.probes.thresholds import LEAST_STEPS, MOST, NEARLY_ALL
 
@@ -91,6 +99,8 @@ def stepping(session: Session) -> Iterator[Finding]:
                 )  # fmt: skip
         return
     if not backwards and len(tape.of("forward")) >= LEAST_STEPS and not tape.of("autograd_grad"):
+        if written_by_hand(tape) or _moved_by_hand(loop):
+            return
         yield Finding(
             "no-backward", "error",
             "Forward passes without a backward: no gradient is ever computed.",
@@ -108,6 +118,12 @@ def stepping(session: Session) -> Iterator[Finding]:
             {"optimizers": len(strange), "steps": len(steps)},
             "optimizer = torch.optim.Adam(model.parameters())  # once, before the loop",
         )  # fmt: skip
+
+
+def _moved_by_hand(loop: Loop) -> bool:
+    """Weights change though no optimizer makes a step: an update that needs no gradient."""
+    moved = any(not torch.equal(a, b) for a, b in zip(loop.start, loop.end, strict=False))
+    return moved and not loop.tape.of("step")
 
 
 def uphill(session: Session) -> Iterator[Finding]:

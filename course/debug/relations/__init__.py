@@ -2,6 +2,7 @@
 
 from course.debug.relations import (
     absent,
+    ahead,
     answered,
     apart,
     asleep,
@@ -31,6 +32,7 @@ from course.debug.relations import (
     inverted,
     items,
     joining,
+    judged,
     kept,
     label_maps,
     listed,
@@ -80,9 +82,9 @@ RELATIONS = (
     weighing.answers, weighing.each_its_own, loss.itself, loss.twice, loss.terms, derived.by_inputs,
     inverted.flags, one_way.scores, flows.log_det, cancelled.cancelled, variances.squared,
     unbounded.below, reductions.alike, settings.betas, model.state, turned.viewed, attention.summed,
-    attention.of_several, attention.of_a_row, model.rows, model.future, padding.behind,
-    padding.embedded, absent.marked, joining.together, joining.alone, sides.windows,
-    sides.target_seen, flips.moved_alike, flips.drawn_apart, flips.left_behind,
+    attention.of_several, attention.of_a_row, model.rows, model.future, ahead.skipped, ahead.copied,
+    padding.behind, padding.embedded, absent.marked, joining.together, joining.alone, sides.windows,
+    sides.target_seen, flips.moved_alike, flips.drawn_apart, flips.left_behind, flips.turned_over,
     label_maps.interpolated, flipped.in_the_step, lookups.reachable, lookups.shared,
     encoded.own_answer, encoded.group_means, encoded.monotone, foretold.exactly, views.drawn_apart,
     noise.anew, noise.seen, noise.level_told, rebatched.whole, masks.held_out, quantiles.turned,
@@ -100,7 +102,7 @@ RELATIONS = (
     weights.moves, kept.by_reference, kept.undone, resumed.best, averages.average,
     averages.from_zero, blended.back, averages.whole, averages.statistics, scoring.accuracy,
     scoring.ignored, scores.named, scores.of_boxes, scores.of_labels, scores.in_units,
-    direction.follows, rows.order, targets.own_label, plateau.told, evaluated.left,
+    direction.follows, judged.alike, rows.order, targets.own_label, plateau.told, evaluated.left,
     rebatched.in_one_batch, preferred.by_score, pieces.weighed, carried.in_order,
 )  # fmt: skip
 

@@ -52,7 +52,7 @@ def follows(session: Session) -> Iterator[Finding]:
     seen = evaluation_of(session)
     if any(not close(v, seen.second.get(k, math.nan), REPEATED) for k, v in seen.first.items()):
         raise NotChecked("evaluate() does not repeat")
-    names = [k for k in seen.first if _among(WORDS, k) and not _among(NOT, k)]
+    names = [k for k in seen.first if among(WORDS, k) and not among(NOT, k)]
     if not names:
         raise NotChecked("no metric in evaluate() for which higher is known to be better")
     if any("maximize" not in g for o in session.optimizers for g in o.param_groups):
@@ -63,7 +63,7 @@ def follows(session: Session) -> Iterator[Finding]:
         raise NotChecked(SPENT)
     name, start = names[0], seen.first[names[0]]
     noise = chance(seen, start)
-    if _among(OF_ORDERS, name):
+    if among(OF_ORDERS, name):
         noise = min(noise, SPREADS * _spread(session, name) or noise)  # 0 if of other weights
     ends = []
     for seed in (0, 1):
@@ -94,7 +94,7 @@ def _other_classes(session: Session) -> bool:
         return False
 
 
-def _among(words: tuple[str, ...], name: str) -> bool:
+def among(words: tuple[str, ...], name: str) -> bool:
     return any(word in name.lower() for word in words)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
-from course.debug.probes.thresholds import LEAST_STEPS, NEARLY_ALL, TINY
+from course.debug.probes.thresholds import LEAST_STEPS, NEARLY_ALL, ROUNDED, TINY
 from course.debug.relations.program import exchanged, program_of
 from course.state.nested import tensors_in
 
@@ -30,6 +31,10 @@ LEAST_PLAIN, MOST_PLAIN = 24, 200
 FOLLOWS = 0.7
 """Correlation of a number with where the contents of its picture lie, from which it says where they
 are: of 24 pictures one in 7000 by chance."""
+MOST_ORDERS = 2000
+"""Pairs of numbers that may be in one order: those of 64 positions are about as many."""
+Reading = tuple[Tensor, Tensor]
+"""The picture of an item and the numbers beside it."""
 LEAST_SIDE = 5
 """Pixels of a side below which numbers are no picture: points have two columns, boxes four."""
 
@@ -151,16 +156,8 @@ def left_behind(session: Session) -> Iterator[Finding]:
     That it does is seen in validation, where nothing is flipped: the number follows the mean
     position of the image's contents along that axis.
     """
-    data, plain = (getattr(loader, "dataset", None) for loader in (
-        session.setup.train_loader, session.setup.val_loader))  # fmt: skip
-    if any(not hasattr(one, "__getitem__") or not hasattr(one, "__len__") for one in (data, plain)):
-        raise NotChecked("the loaders have no data sets that can be asked for an item")
-    with session.observe():
-        drawn = [[numbered(data, i) for _ in range(DRAWN)] for i in range(min(ASKED, len(data)))]
-        rows = [numbered(plain, i) for i in range(min(len(plain), MOST_PLAIN))]
+    drawn, rows = _read(session)
     pairs = [(item[0], other) for item in drawn for other in item[1:]]
-    if len(rows) < LEAST_PLAIN or len({len(n) for item in [*drawn, rows] for _, n in item}) != 1:
-        raise NotChecked("too few images, or different numbers of values with them")
     seen = 0
     for axis in (-1, -2):
         flips = [(a, b) for (one, a), (other, b) in pairs
@@ -184,6 +181,80 @@ def left_behind(session: Session) -> Iterator[Finding]:
             return
     if not seen:
         raise NotChecked("no image is flipped")
+
+
+def turned_over(session: Session) -> Iterator[Finding]:
+    """When an image is flipped, what was the smaller of two numbers beside it remains so.
+
+    Two corners of a box, or an eye on the left and one on the right: in all of validation, where
+    nothing is flipped, the one is smaller, and so it is for another pair, which no flip changes.
+    Of two numbers that say where something looks, there may be but one pair. Both are mirrored:
+    before and after a flip they add up to one sum.
+    """
+    drawn, rows = _read(session)
+    plain = torch.stack([n for _, n in rows])
+    below = (plain[:, :, None] < plain[:, None, :]).all(0)
+    smaller, larger = below.nonzero().unbind(1)
+    if len(smaller) < 2 or len(smaller) > MOST_ORDERS:
+        raise NotChecked("no two pairs of numbers are in one order in all of validation")
+    for axis in (-1, -2):
+        flips = [(a, b) for item in drawn for (one, a), (other, b) in combinations(item, 2)
+                 if _turned(one, other, lambda t, axis=axis: t.flip(axis))]  # fmt: skip
+        if len(flips) < LEAST_STEPS:
+            continue
+        a, b = (torch.stack(side) for side in zip(*flips, strict=True))
+        held = torch.stack([t[:, smaller] < t[:, larger] for t in (a, b)])
+        turned = (held[0] != held[1]).double().mean(0) > NEARLY_ALL
+        turned &= _mirrored(a, b)[torch.stack([smaller, larger])].all(0)
+        stays = held.all(0).double().mean(0) > NEARLY_ALL
+        for n in turned.nonzero()[:, 0].tolist():
+            one, two = int(smaller[n]), int(larger[n])
+            apart = ~torch.isin(torch.stack([smaller, larger]), torch.tensor([one, two])).any(0)
+            if bool((stays & apart).any()):
+                yield Finding(
+                    "augmentation-mismatch", "error",
+                    f"Beside each of {len(rows)} images of validation number {one} is smaller than "
+                    f"number {two}, but where an image came back flipped, number {one} is the "
+                    f"larger ({len(flips)} cases): the two have to change places, as the left and "
+                    "right corners of a box.",
+                    {"flips": len(flips), "smaller": one, "larger": two, "images": len(rows)},
+                    "x1, x2 = width - x2, width - x1  # not width - x1, width - x2",
+                )  # fmt: skip
+                return
+
+
+def _mirrored(one: Tensor, other: Tensor) -> Tensor:
+    """Which numbers add up to the same in all flips, as far as it is the commonest of such sums."""
+    total = one + other
+    moved = (one - other).abs().amax(0)
+    steady = (moved > 0) & ((total - total[:1]).abs().amax(0) <= ROUNDED * moved)
+    if not bool(steady.any()):
+        return steady
+    middle = total[0, steady].mode().values
+    return steady & ((total[0] - middle).abs() <= ROUNDED * middle.abs())
+
+
+def _read(session: Session) -> tuple[list[list[Reading]], list[Reading]]:
+    """Some items of training, each read several times, and those of validation.
+
+    Raises:
+        NotChecked: They are not images with as many numbers each, or too few.
+    """
+    data, plain = (getattr(loader, "dataset", None) for loader in (
+        session.setup.train_loader, session.setup.val_loader))  # fmt: skip
+    if any(not hasattr(one, "__getitem__") or not hasattr(one, "__len__") for one in (data, plain)):
+        raise NotChecked("the loaders have no data sets that can be asked for an item")
+    if "images with numbers" not in session.memory:
+        with session.observe():
+            drawn = [
+                [numbered(data, i) for _ in range(DRAWN)] for i in range(min(ASKED, len(data)))
+            ]
+            rows = [numbered(plain, i) for i in range(min(len(plain), MOST_PLAIN))]
+        session.memory["images with numbers"] = drawn, rows
+    drawn, rows = session.memory["images with numbers"]
+    if len(rows) < LEAST_PLAIN or len({len(n) for item in [*drawn, rows] for _, n in item}) != 1:
+        raise NotChecked("too few images, or different numbers of values with them")
+    return drawn, rows
 
 
 def numbered(data: Any, index: int) -> tuple[Tensor, Tensor]:

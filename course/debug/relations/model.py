@@ -126,11 +126,14 @@ def future(session: Session) -> Iterator[Finding]:
     if max(same, shifted) < EQUAL_SHARE:
         raise NotChecked("targets are not the inputs themselves, shifted or not")
     cut = [e for e in losses if e.targets.numel() < ids.numel()]
-    outputs = _by_position([e.output for e in given if e.output is not None], ids)
+    outputs = by_position([e.output for e in given if e.output is not None], ids)
     if any(not any(_meets_all_but_the_last(e.inputs, o) for o in outputs) for e in cut):
         raise NotChecked("targets from the second on may be met at their own positions")
-    middle = ids.shape[1] // 2
-    before = _by_position(program.replay(call), ids)
+    half = ids.shape[1] // 2
+    other = ids[:, half:] != ids[:, half:].roll(1, 0)
+    differ = other.unsqueeze(-1).flatten(2).any(2).any(0).tolist()
+    middle = half + (differ.index(True) if True in differ else 0)  # at a separator nothing changes
+    before = by_position(program.replay(call), ids)
     if not before:
         raise NotChecked("outputs do not have one row per position")
 
@@ -140,7 +143,7 @@ def future(session: Session) -> Iterator[Finding]:
         return torch.cat([t[:, :middle], t[:, middle:].roll(1, 0)], dim=1)
 
     after = program.replay(Call(*changed((call.args, call.kwargs), later_moved)))
-    after = _by_position(after, ids)
+    after = by_position(after, ids)
     change = far([t[:, :middle] for t in before], [t[:, :middle] for t in after])
     if shifted >= EQUAL_SHARE and change > VISIBLE:
         yield Finding(
@@ -151,7 +154,7 @@ def future(session: Session) -> Iterator[Finding]:
             "mask = nn.Transformer.generate_square_subsequent_mask(length)\n"
             "out = self.encoder(x, mask=mask, is_causal=True)",
         )  # fmt: skip
-    elif same >= EQUAL_SHARE and change <= VISIBLE:
+    elif same >= EQUAL_SHARE and change <= VISIBLE and _reads_its_own(before, after, middle):
         yield Finding(
             "target-in-inputs", "error",
             "The target at each position is the input at that same position, and the model sees no "
@@ -161,7 +164,14 @@ def future(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _by_position(outputs: list[Tensor], ids: Tensor) -> list[Tensor]:
+def _reads_its_own(before: list[Tensor], after: list[Tensor], place: int) -> bool:
+    """Outputs at the first place that was changed differ: the model does not move its inputs on by
+    one before it reads them, as a decoder does that is handed its own targets."""
+    own = slice(place, place + 1)
+    return far([t[:, own] for t in before], [t[:, own] for t in after]) > VISIBLE
+
+
+def by_position(outputs: list[Tensor], ids: Tensor) -> list[Tensor]:
     """Outputs [B, T, ...]; of [B, C, T], as cross_entropy wants them, turned to that."""
     turned = [t.mT if t.dim() == 3 and t.shape[1] != ids.shape[1] else t for t in outputs]
     return [t for t in turned if t.shape[:2] == ids.shape[:2]]
@@ -170,8 +180,12 @@ def _by_position(outputs: list[Tensor], ids: Tensor) -> list[Tensor]:
 def _meets_all_but_the_last(met: Tensor, output: Tensor) -> bool:
     """What a loss got is the outputs [B, T, ...] without those of the last position."""
     first = output[:, :-1].flatten()
-    turned = [met, met.movedim(1, -1)] if met.dim() > 1 else [met]
-    return any(torch.equal(first, t.flatten()) for t in turned)
+    return any(torch.equal(first, t.flatten()) for t in turned_layouts(met))
+
+
+def turned_layouts(met: Tensor) -> list[Tensor]:
+    """What a loss of classes got, and the same with the classes last."""
+    return [met, met.movedim(1, -1)] if met.dim() > 1 else [met]
 
 
 def _likeness(inputs: Tensor, targets: Tensor) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,8 @@ from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, pair
 from course.debug.probes.tape import Tape
 from course.debug.probes.thresholds import CHANGED, ROUNDED, TINY
-from course.debug.relations.program import Call, Program, program_of, without_dropout
+from course.debug.relations.program import Call, Program, changed, program_of, without_dropout
+from course.state.nested import cloned, tensors_in
 
 MOST_PARTS = 16
 """Parts of a batch that are tried one by one."""
@@ -20,14 +22,14 @@ MOST_PARTS = 16
 
 def weighed(session: Session) -> Iterator[Finding]:
     """Parts of a batch have the same weight in its update as in the loss of the whole."""
-    program, inputs, targets = _parts_of(session)
+    program, parts = _parts_of(session)
     step = next((e for e in program.first().tape.of("step")), None)
     if step is None or len(program.first().tape.of("step")) > 1 or len(session.optimizers) > 1:
         raise NotChecked("a batch does not make one update of one optimizer")
     index = of_optimizer(program.first().tape, session.optimizers[0])
     made = _flat(pick(step.gradient, index))
-    whole = _gradient(session, torch.cat(inputs), torch.cat(targets), index)
-    each = [_gradient(session, x, y, index) for x, y in zip(inputs, targets, strict=True)]
+    whole = _gradient(session, program.batches[0], index)
+    each = [_gradient(session, part, index) for part in parts]
     shares = torch.linalg.lstsq(torch.stack(each, 1), whole[:, None]).solution[:, 0]
     if not _off(torch.stack(each, 1) @ shares, whole) < ROUNDED:
         raise NotChecked("the loss of a batch is not a mean of those of its parts")
@@ -43,46 +45,62 @@ def weighed(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _parts_of(session: Session) -> tuple[Program, list[Tensor], list[Tensor]]:
-    """Inputs and targets of each call of the model in a step, which share out a batch.
+def _parts_of(session: Session) -> tuple[Program, list[Any]]:
+    """The parts of a batch of which each call of the model in a step gets one.
 
     Raises:
-        NotChecked: They do not.
+        NotChecked: They do not share it out.
     """
-    if session.setup.train_step is None or session.loss_fn is None:
-        raise NotChecked("needs train_step and a loss_fn")
+    if session.setup.train_step is None or (session.setup.loss_of or session.loss_fn) is None:
+        raise NotChecked("needs train_step, and a loss_fn or a loss_of")
     if any(isinstance(m, nn.modules.batchnorm._NormBase) for m in session.model.modules()):
         raise NotChecked("batch norm makes a part differ from the whole")
     program = program_of(session)
-    x, y = pair(program.batches[0])
     calls = program.first().calls
     if not 1 < len(calls) <= MOST_PARTS:
         raise NotChecked("a step does not call the model several times")
-    rows = [_rows(call, x) for call in calls]
-    if sorted(n for part in rows for n in part) != list(range(len(x))):
+    batch = program.batches[0]
+    leaves = list(tensors_in(batch))
+    if any(not t.dim() or len(t) != len(leaves[0]) for t in leaves):
+        raise NotChecked("parts of a batch have different numbers of rows")
+    rows = next(filter(None, (_shared_out(calls, x) for x in leaves)), None)
+    if rows is None:
         raise NotChecked("the calls of the model do not split the rows of a batch")
-    return program, [x[part] for part in rows], [y[part] for part in rows]
+    return program, [changed(batch, lambda t, part=part: t[part]) for part in rows]
 
 
-def _rows(call: Call, x: Tensor) -> list[int]:
-    """Which rows of a batch a call of the model got."""
-    if len(call.tensors) != 1 or call.tensors[0].shape[1:] != x.shape[1:]:
-        raise NotChecked("the model does not get the inputs unchanged")
-    same = (call.tensors[0].cpu()[:, None] == x.cpu()[None]).flatten(2).all(2)
-    if not bool((same.sum(1) == 1).all()):
-        raise NotChecked("rows of a batch are equal, or not among the inputs")
-    return same.int().argmax(1).tolist()
+def _shared_out(calls: list[Call], x: Tensor) -> list[list[int]] | None:
+    """Which rows of a tensor of the batch each call got, if each row went into one of them. Of
+    equal rows the first goes first."""
+    left, found = list(range(len(x))), []
+    for call in calls:
+        if len(call.tensors) != 1 or call.tensors[0].shape[1:] != x.shape[1:]:
+            return None
+        found.append([])
+        for row in call.tensors[0].cpu():
+            place = next((n for n in left if torch.equal(row, x[n].cpu())), None)
+            if place is None:
+                return None
+            left.remove(place)
+            found[-1].append(place)
+    return found if not left else None
 
 
-def _gradient(session: Session, x: Tensor, y: Tensor, index: list[int]) -> Tensor:
-    """Of the author's loss of some rows, from the photograph."""
+def _gradient(session: Session, batch: Any, index: list[int]) -> Tensor:
+    """Of the author's loss of a batch or of some of its rows, from the photograph."""
     tape = Tape(session.model, session.optimizers)
     with session.observe(), without_dropout(session.model):
         torch.manual_seed(0)
         session.model.train()
         for p in tape.watched:
             p.grad = None
-        session.loss(session._first_tensor(session.call_model(x)), y).backward()
+        if session.setup.loss_of is not None:
+            given = session.setup.loss_of(session.model, session.place_all(cloned(batch)))
+            loss = given if isinstance(given, Tensor) else given.value
+        else:
+            x, y = pair(batch)
+            loss = session.loss(session._first_tensor(session.call_model(x)), y)
+        loss.backward()
         return _flat(pick(tape.gradient(), index))
 
 

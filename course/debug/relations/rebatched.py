@@ -43,6 +43,8 @@ def in_one_batch(session: Session) -> Iterator[Finding]:
     if not names:
         raise NotChecked("every score is already recomputed from outputs and targets")
     kept, size = sampler.batch_size, len(sampler.sampler)
+    if kept == 1:
+        raise NotChecked("a mean over batches of one is one of all, and others may not be read")
     sizes = kept, kept, size
     found = [seen.first, seen.second, _scored(session, sampler, size)]
     told = list(_apart(names, found, kept, size))

@@ -14,7 +14,6 @@ MISSED = {
     "pads_with_the_end_sign": "a token that is never a target may be meant, as a start sign is",
     "boxes_of_the_background": "which cells have an object is not seen to weigh another term",
     "rewarded_for_divergence": "a term without a bound below may be a likelihood",
-    "tokens_weighed_by_their_chunk": "the step's own chunks are not seen in loss_of",
     "rewards_another_action": "a drawn action may be meant, as with an estimated reward",
 }
 """Programs that are not told apart, and why."""

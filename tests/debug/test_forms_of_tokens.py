@@ -1,0 +1,192 @@
+"""Token models: what an output sees, what it is compared with, and which places count."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from course.debug.relations import ahead, model, parts
+from tests.debug.faulty.eighth.kit import gen
+from tests.debug.faulty.eleventh.kit import Columns
+from tests.debug.faulty.twelfth.kit import loader, markov, pack
+from tests.debug.told import said
+
+V, T = 12, 10
+
+
+def cases(**told):
+    """Each case with whether it is a fault."""
+    return pytest.mark.parametrize(
+        ("kind", "is_told"), [(k, told == "faulty") for told, ks in told.items() for k in ks]
+    )
+
+
+def made(net, loss_of, *columns, **more):
+    opt = torch.optim.Adam([p for p in net.parameters() if p.requires_grad], 3e-3)
+    return pack(net, opt, loader(*columns, bs=24), loss_of, **more)
+
+
+def cost(out, targets, **more):
+    return F.cross_entropy(out.flatten(0, 1), targets.flatten(), **more)
+
+
+class Reader(nn.Module):
+    """Tokens [B, T] read from left to right, or in both directions."""
+
+    def __init__(self, both=False, moved=0):
+        super().__init__()
+        self.e, self.moved = nn.Embedding(V + 1, 16), moved
+        self.r = nn.GRU(16, 16, batch_first=True, bidirectional=both)
+        self.o = nn.Linear(32 if both else 16, V + 1)
+
+    def forward(self, ids):
+        if self.moved:
+            ids = torch.cat([ids.new_full((len(ids), self.moved), V), ids[:, : -self.moved]], 1)
+        return self.o(self.r(self.e(ids))[0])
+
+
+class Encoder(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.e, self.kind = nn.Embedding(V, 16), kind
+        layer = nn.TransformerEncoderLayer(16, 2, 32, 0.0, batch_first=True, norm_first=True)
+        self.enc = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.o = nn.Linear(16, V)
+
+    def forward(self, ids):
+        later = torch.ones(ids.shape[1], ids.shape[1]).triu(1)
+        minus = torch.zeros_like(later).masked_fill(later.bool(), -torch.inf)
+        mask = {"ones": later, "bool": later.bool(), "minus infinity": minus, "none": None}
+        return self.o(self.enc(self.e(ids), mask=mask[self.kind]))
+
+
+@cases(faulty=["ones", "none"], sound=["bool", "minus infinity"])
+def test_the_future_is_hidden_in_training_not_by_a_path_that_only_eval_mode_takes(kind, is_told):
+    torch.manual_seed(0)
+    x = markov(V, 120, T + 1, gen(1))[0]
+    setup = made(Encoder(kind), lambda m, b: cost(m(b[0]), b[1]), x[:, :-1], x[:, 1:])
+    before = torch.backends.mha.get_fastpath_enabled()
+    assert bool(said(model.future, setup)) == is_told
+    assert torch.backends.mha.get_fastpath_enabled() == before
+
+
+@cases(faulty=["reads its own"], sound=["moves them on"])
+def test_a_decoder_that_moves_its_targets_on_by_one_does_not_copy(kind, is_told):
+    torch.manual_seed(0)
+    net = Reader(moved=int(kind == "moves them on"))
+    setup = made(net, lambda m, b: cost(m(b[0]), b[0]), markov(V, 120, T, gen(1))[0])
+    assert bool(said(model.future, setup)) == is_told
+
+
+@cases(
+    faulty=["data and loss", "data and model", "classes in the middle", "three"],
+    sound=["loss alone", "data alone", "model alone", "two heads", "one more head", "every other",
+           "both directions", "the same again", "a separator in the middle"],
+)  # fmt: skip
+def test_targets_are_not_shifted_twice(kind, is_told):
+    torch.manual_seed(0)
+    x = markov(V, 160, T + 1, gen(1))[0]
+    if kind == "the same again":
+        x = x[:, :1].expand(-1, T + 1)
+    if "separator" in kind:
+        x[:, T // 2] = 0
+    by = {"loss alone": 0, "model alone": 0, "three": 2}.get(kind, 1)
+    ids, labels = x[:, : T + 1 - by], x[:, by:].clone()
+    in_model = {"data and model": 1, "model alone": 1}.get(kind, 0)
+    net = Reader(both=kind == "both directions", moved=in_model)
+    if kind == "one more head":
+        net.e.requires_grad_(False)
+        net.r.requires_grad_(False)
+    if kind == "every other":
+        labels[:, ::2] = -100
+    second = nn.Linear(V + 1, V + 1)
+    if kind == "two heads":
+        net.add_module("second", second)
+
+    def loss_of(m, b):
+        out, y = m(b[0]), b[1]
+        if in_model or kind in ("data alone", "a separator in the middle"):
+            return cost(out, y)
+        if kind == "classes in the middle":
+            return F.cross_entropy(out[:, :-1].transpose(1, 2), y[:, 1:])
+        loss = cost(out[:, :-1], y[:, 1:])
+        return loss + cost(second(out), y) if kind == "two heads" else loss
+
+    setup = made(net, loss_of, ids, labels)
+    assert bool(said(ahead.skipped, setup)) == is_told
+
+
+@cases(
+    faulty=["said in evaluate", "said in the step", "said to the loss"],
+    sound=["masked alone", "nobody says", "other tokens", "a place has no label", "next token"],
+)
+def test_a_model_of_masked_tokens_is_not_asked_for_what_it_sees(kind, is_told):
+    torch.manual_seed(0)
+    x = markov(V, 160, T, gen(1))[0]
+    masked = torch.rand(x.shape, generator=gen(2)) < 0.15
+    ids, labels = x.masked_fill(masked, V), x.clone()
+    left_out = -1 if kind == "said to the loss" else -100
+    if kind == "masked alone":
+        labels[~masked] = left_out
+    if kind == "other tokens":
+        ids = torch.where(masked, x.roll(1, 0), x)
+    if kind == "a place has no label":
+        labels[:, 0] = left_out
+    if kind == "next token":
+        ids, labels = ids[:, :-1], labels[:, 1:]
+    net = Reader(both=kind != "next token")
+
+    def loss_of(m, b):
+        if kind == "said in the step":
+            assert bool((b[1] != left_out).any())
+        return cost(m(b[0]), b[1], ignore_index=left_out)
+
+    def evaluate():
+        counts = labels != left_out if kind != "nobody says" else labels >= 0
+        net.eval()
+        with torch.no_grad():
+            hits = net(ids).argmax(-1) == labels
+        net.train()
+        return {"acc": hits[counts].float().mean().item()}
+
+    setup = made(net, loss_of, ids, labels, evaluate=evaluate)
+    if kind in ("said in the step", "said to the loss"):
+        del setup["evaluate"]
+    assert bool(said(ahead.copied, setup)) == is_told
+
+
+@cases(
+    faulty=["means", "means, clipped"],
+    sound=["sums", "rows are means", "as many in each", "one row each, sums"],
+)
+def test_micro_batches_of_tokens_weigh_as_in_the_loss_of_a_batch_of_any_kind(kind, is_told):
+    torch.manual_seed(0)
+    x = markov(V, 120, T + 1, gen(1))[0]
+    lengths = torch.randint(2, T, (120, 1), generator=gen(2))
+    if kind == "as many in each":
+        lengths[:] = T
+    data = Columns(ids=x[:, :-1], labels=x[:, 1:].where(torch.arange(T) < lengths, -100))
+    net, rows = Reader(), 1 if "one row" in kind else 4
+
+    def loss_of(m, b):
+        costs = F.cross_entropy(m(b["ids"]).mT, b["labels"], reduction="none")
+        counts = (b["labels"] >= 0).float()
+        if kind == "rows are means":
+            return ((costs * counts).sum(1) / counts.sum(1)).mean()
+        return (costs * counts).sum() / counts.sum()
+
+    def step(b):
+        opt.zero_grad()
+        total = (b["labels"] >= 0).sum()
+        order = range(0, len(b["ids"]), rows)
+        for part in ({k: v[i : i + rows] for k, v in b.items()} for i in order):
+            share = (part["labels"] >= 0).sum() / total if "sums" in kind else 1 / len(order)
+            (loss_of(net, part) * share).backward()
+        if kind == "means, clipped":
+            nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+        opt.step()
+        return 0.0
+
+    opt = torch.optim.Adam(net.parameters(), 3e-3)
+    setup = pack(net, opt, loader(data, bs=12), loss_of, step=step)
+    assert bool(said(parts.weighed, setup)) == is_told
