@@ -7,6 +7,7 @@ from tests.debug.faulty import (  # noqa: F401
     eleventh,
     fifth,
     formulas,
+    fourteenth,
     fourth,
     fresh,
     kinds,

@@ -8,6 +8,8 @@ from tests.debug.sound import (  # noqa: F401
     eleventh_loops,
     fifth,
     fifth_loops,
+    fourteenth,
+    fourteenth_loops,
     fourth,
     fourth_loops,
     fresh,
