@@ -181,13 +181,11 @@ plot_paths(ways, (1.0, 10.0))
 
 # %% [markdown]
 # The table has three steps by hand and by torch, equal to 15 digits; the figure has yours. Adam
-# sets out diagonally, because to it the ravine is round. While signs agree, it moves by about lr
-# per entry, however steep the loss. That is its strength and its weakness: near the minimum its
-# steps are just as long, unless the rate falls.
+# sets out diagonally: to it the ravine is round. While signs agree, it moves by about lr per entry,
+# however steep the loss, and near the minimum just as far, unless the rate falls.
 #
-# The ravine lies along a weight's axis, which suits Adam. In the widget, choose the turned valley:
-# it holds up Adam, whose rates belong to the axes, but not momentum. Then multiply the loss by 100:
-# momentum at 0.01 diverges. Why does Adam's path stay as it was?
+# In the widget, choose the turned valley: it holds up Adam, whose rates belong to the axes. Then multiply the loss by 100: momentum
+# diverges. Why does Adam's path stay as it was?
 
 # %%
 from course.widgets import OptimizerRace
