@@ -24,8 +24,8 @@ class GroupScore:
     num: int
     """Examples."""
     mean: Interval
-    """The mean with its interval: Wilson's for values of 0 and 1, else the bootstrap's, which has no
-    width for a single example."""
+    """The mean with its interval: Wilson's for values of 0 and 1, else the bootstrap's, which has
+    no width for a single example."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.mean} over {self.num}"
