@@ -306,6 +306,24 @@ def ties_as_sorted(scores, targets, least_precision):
     return scores[order][at].item(), (hits[at] / hits[-1]).item()
 
 
+def ties_as_numpy_sorts(scores, targets, least_precision):
+    """As `ties_as_sorted`, in NumPy's order of equal scores, which is not stable."""
+    order = torch.as_tensor((-scores.cpu().numpy()).argsort(), device=scores.device)
+    best, hits = (math.inf, 0.0), 0
+    for said, at in enumerate(order.tolist(), start=1):
+        hits += targets[at].item()
+        recall = hits / targets.sum().item()
+        if hits / said >= least_precision and recall > best[1]:
+            best = scores[at].item(), recall
+    return best
+
+
+def said_above_or_nobody(scores, targets, least_precision):
+    """As `said_above`; a threshold that calls nobody counts as precise."""
+    threshold, recall = said_above(scores, targets, least_precision)
+    return (scores.max().item(), 0.0) if math.isinf(threshold) else (threshold, recall)
+
+
 def said_above(scores, targets, least_precision):
     """Says yes where the score is above the threshold."""
     best = (math.inf, 0.0)
@@ -515,12 +533,14 @@ EXERCISE = Exercise(
             "either all examples with the same score are predicted as 1, or none.",
         ),
         Wrong("ties-split", ties_as_sorted),
+        Wrong("ties-split", ties_as_numpy_sorts),
         Wrong(
             "said-above",
             said_above,
             "The answer matches `score > threshold`. A score equal to the threshold is predicted "
             "as 1: use >=.",
         ),
+        Wrong("said-above", said_above_or_nobody),
         Wrong(
             "on-a-grid",
             on_a_grid,

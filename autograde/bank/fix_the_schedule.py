@@ -179,7 +179,7 @@ EXERCISE = Exercise(
     run=run,
     says={
         "first": "the rate of the first update",
-        "falls": "the different rates below the full one, that after the run too (counted from 0)",
+        "falls": "the rates below the full one, up to the one after the run, counted from 0:",
         "left": "the rate after the run",
         "used": "the rates that the updates used, counted from 0:",
         "lrs": "the returned list of rates, counted from 0:",

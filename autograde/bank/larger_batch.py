@@ -30,8 +30,8 @@ EXERCISE = Choice(
                "for noisy ones."),
     ),
     reason=Reason(
-        points=2, ask="Name the two rules for the new rate with their factors. Say why the first "
-                      "one multiplies by that factor, and when it fails.",
+        points=2, ask="Give the new rate's factor by the linear and by the root rule. Say why the "
+                      "linear rule multiplies by that factor, and when it fails.",
         rubric=(
             (0.5, "Linear rule, times 8; square-root rule, times 2.83."),
             (1, "An eighth of the updates, so each has to go eight times as far per epoch."),

@@ -110,8 +110,8 @@ def _length(dataset: Any) -> int:
     return len(dataset)
 
 
-GARBLED = ["unreadable: not UTF-8, or without a label before a tab", -1]
-"""Stands for a line read from a wrong place, whatever that raised."""
+GARBLED = ["not read: a ValueError, or a text cut to nothing", -1]
+"""Stands for a line that was not read, whatever that raised."""
 
 
 def _items(dataset: Any, order: list[int], *, strict: bool = True, empty: bool = True) -> Any:
@@ -576,6 +576,14 @@ class TabsAsBlanks(Offsets):
         return " ".join(texts), int(label)
 
 
+class StrippedAndSplit(Offsets):
+    """Strips the line first, and so loses an empty text with its tab."""
+
+    def __getitem__(self, index):
+        label, text = self.read(index).decode("utf-8").strip().split("\t")
+        return text, int(label)
+
+
 WRONG: tuple[tuple[str, Callable[..., Any], str], ...] = (
     ("loaded", Loaded,
      "A line was overwritten in the file, and the data set returned the old text, although it had "
@@ -665,6 +673,9 @@ WRONG: tuple[tuple[str, Callable[..., Any], str], ...] = (
      "errors."),
     ("tabs-as-blanks", TabsAsBlanks,
      "The tabs in a text have become blanks. Split a line once, at its first tab."),
+    ("stripped-and-split", StrippedAndSplit,
+     "A line whose text is empty or holds a tab was not read, and blanks at the ends are gone. "
+     "Remove only the \"\\n\", and split once, at the first tab: split(\"\\t\", 1)."),
     ("reads-nothing", ReadsNothing, ""),
 )  # fmt: skip
 

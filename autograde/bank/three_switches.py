@@ -29,9 +29,9 @@ EXERCISE = Choices(
         Option("drops-nothing", "Under `torch.no_grad()` dropout is off.",
                "Dropout looks at the mode, not at the graph: in train mode it drops units under "
                "no_grad() too."),
-        Option("saves", "`model.eval()` saves the memory of the graph.",
-               "In eval mode the graph is built and kept as in train mode. no_grad() is the switch "
-               "that saves this memory."),
+        Option("saves", "In eval mode no graph is built, so `torch.no_grad()` saves nothing.",
+               "In eval mode the graph is built and kept too, only without what dropout adds in "
+               "train mode. no_grad() is the switch that saves this memory."),
         Option("still", "Without `optimizer.step()` nothing in `state_dict()` can change.",
                "state_dict() holds buffers too: in train mode a forward pass alone moves "
                "BatchNorm's running mean, its variance and its counter."),

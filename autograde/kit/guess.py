@@ -198,7 +198,15 @@ def plain_value(asked: Question, value: Any) -> Any:
     for letter, option in asked.letters.items():
         if key in (letter, option.lower()):
             return option
+    said = [o for o, text in asked.options.items() if key in _ways_to_say(text)]
+    if len(said) == 1:
+        return said[0]
     raise GuessError(f"{value!r} is not one of the options: {_options(asked)}.")
+
+
+def _ways_to_say(text: str) -> tuple[str, str]:
+    """An option's text, and its beginning up to a comma: `yes, up to rounding` and `yes`."""
+    return text.lower(), text.lower().partition(",")[0]
 
 
 def _number(asked: Question, value: Any) -> float:

@@ -493,10 +493,10 @@ if ready(cross_entropy):
 guess("01b.broadcast", ...)
 
 # %%
-targets = torch.arange(4.0)
-outputs = targets[:, None]  # the shape that a layer with one output returns: [4, 1]
-squares = (outputs - targets).square()
-print(list(outputs.shape), "minus", list(targets.shape), "is", list(squares.shape))
+wanted = torch.arange(4.0)
+outputs = wanted[:, None]  # the shape that a layer with one output returns: [4, 1]
+squares = (outputs - wanted).square()
+print(list(outputs.shape), "minus", list(wanted.shape), "is", list(squares.shape))
 print(squares)
 reveal("01b.broadcast", squares.mean().item())
 

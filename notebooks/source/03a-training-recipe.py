@@ -246,7 +246,7 @@ guess("03a.missed", ...)
 # %%
 model = make_model()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-train_loader, val_loader = data.loaders(batch_size=64, seed=3)
+train_loader, _ = data.loaders(batch_size=64, seed=3)
 train_losses, val_scores = [], []
 if ready(evaluate, train_one_epoch):
     for _ in range(10):
@@ -438,9 +438,9 @@ guess("03a.rate", ...)
 # %%
 from course.lr_finder import lr_find
 
-model = make_model()
-optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-found = lr_find(model, criterion, optimizer, InMemoryLoader(
+swept = make_model()
+optimizer = torch.optim.Adam(swept.parameters(), lr=1e-3)
+found = lr_find(swept, criterion, optimizer, InMemoryLoader(
     data.train_inputs, data.train_targets, batch_size=64, shuffle=True, seed=3))
 print(found.suggestion)
 reveal("03a.rate", found.suggestion.lr)
@@ -592,21 +592,21 @@ class EarlyStopping:
 
 # %%
 if ready(EarlyStopping, evaluate, train_one_epoch):
-    model, stopper = make_model(), EarlyStopping(patience=5)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    stopped, stopper = make_model(), EarlyStopping(patience=5)
+    optimizer = torch.optim.Adam(stopped.parameters(), lr=1e-2)
     inputs, targets = data.train_inputs[:100], data.train_targets[:100]
     few = InMemoryLoader(inputs, targets, batch_size=64, shuffle=True, seed=3)
     for epoch in range(1, 41):
-        train_one_epoch(model, few, criterion, optimizer)
-        if stopper.update(evaluate(model, val_loader, criterion)["loss"], model):
+        train_one_epoch(stopped, few, criterion, optimizer)
+        if stopper.update(evaluate(stopped, val_loader, criterion)["loss"], stopped):
             break
     print(f"stopped after epoch {epoch}")
 
 # %%
 if ready(EarlyStopping, evaluate, train_one_epoch):
-    last = evaluate(model, val_loader, criterion)["loss"]
-    stopper.restore(model)
-    best = evaluate(model, val_loader, criterion)["loss"]
+    last = evaluate(stopped, val_loader, criterion)["loss"]
+    stopper.restore(stopped)
+    best = evaluate(stopped, val_loader, criterion)["loss"]
     print(f"validation loss: last epoch {last:.3f}, best epoch {best:.3f}")
 
 # %% [markdown]
@@ -637,11 +637,11 @@ if ready(EarlyStopping, evaluate, train_one_epoch):
 # %%
 from course.engine import KeepBest
 
-model, keep = make_model(), KeepBest()
-optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+clipped, keep = make_model(), KeepBest()
+optimizer = torch.optim.Adam(clipped.parameters(), lr=5e-3)
 loader, _ = data.loaders(batch_size=16, seed=3)
 cosine = warmup_cosine(optimizer, warmup=1, total=10)
-trainer = Trainer(model, criterion, optimizer, accum_steps=4, max_norm=1.0, seed=3,
+trainer = Trainer(clipped, criterion, optimizer, accum_steps=4, max_norm=1.0, seed=3,
                   scheduler=cosine, callbacks=[keep], device=device)
 best = trainer.fit(loader, val_loader, epochs=10).best
 keep.restore(trainer)
@@ -722,14 +722,14 @@ def train_model(
     ### END SOLUTION
 
 # %%
-model = make_model()
-optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
-train_loader, val_loader = data.loaders(batch_size=64, seed=3)
+scripted = make_model()
+optimizer = torch.optim.Adam(scripted.parameters(), lr=5e-3)
+train_loader, _ = data.loaders(batch_size=64, seed=3)
 cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=15)
 if ready(evaluate, train_model):
     options = criterion, optimizer, cosine, 15, 3
-    result = train_model(model, train_loader, val_loader, *options)
-    accuracy = evaluate(model, val_loader, criterion)["accuracy"]
+    result = train_model(scripted, train_loader, val_loader, *options)
+    accuracy = evaluate(scripted, val_loader, criterion)["accuracy"]
     print(f"your script: {accuracy:.1%} on validation, best epoch {result['best_epoch']}")
 
 # %% [markdown]

@@ -261,8 +261,7 @@ guess("03b.plateau", ...)
 # %%
 model = make_model()
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-inputs, targets = batches[0]
-planted = [planted_step(model, inputs, targets, optimizer) for _ in range(120)]
+planted = [planted_step(model, *batches[0], optimizer) for _ in range(120)]
 
 # %%
 figure, axis = plt.subplots(figsize=(5, 3))
@@ -341,7 +340,7 @@ climb(setup, top=4)
 # rate would you take?
 
 # %%
-curve = lr_find(model, setup["loss_fn"], setup["optimizer"], train_loader)
+curve = lr_find(setup["model"], setup["loss_fn"], setup["optimizer"], train_loader)
 figure, axis = plt.subplots(figsize=(5, 3))
 axis.plot(curve.lrs, curve.smoothed, color="#0072b2")
 axis.set(xscale="log", xlabel="learning rate", ylabel="loss, smoothed", ylim=(0, 3));
@@ -395,18 +394,17 @@ def planted_fit(model, loader, criterion, optimizer, scheduler, epochs):
 guess("03b.frozen-rate", ...)
 
 # %%
-model = make_model()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-criterion = nn.CrossEntropyLoss()
-scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=4, gamma=0.3)
+frozen, criterion = make_model(), nn.CrossEntropyLoss()
+sgd = torch.optim.SGD(frozen.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.StepLR(sgd, step_size=4, gamma=0.3)
 
 # %%
 lrs, losses = [], []
 for epoch in range(11):  # epoch 0: before training
     if epoch > 0:
-        lrs += planted_fit(model, train_loader, criterion, optimizer, scheduler, 1)
+        lrs += planted_fit(frozen, train_loader, criterion, sgd, scheduler, 1)
     with torch.no_grad():
-        losses.append(criterion(model(data.train_inputs), data.train_targets).item())
+        losses.append(criterion(frozen(data.train_inputs), data.train_targets).item())
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")

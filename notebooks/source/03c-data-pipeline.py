@@ -91,10 +91,10 @@ class Arrays(Dataset):
 
 # %% [markdown]
 # The model and the loss expect batches in an agreed form, their contract (T04): inputs in float32, with a
-# batch dimension and roughly centred, and one class index per example, in long. `check_batch` tests this.
+# batch dimension and roughly centred, and one class index per example, in long. `check_batch` tests this;
+# give it the range you expect, since without one it reports only values as large as those of raw bytes.
 # Take the digits as scikit-learn stores them, with pixels from 0 to 16, and labels as floats. A float64
-# model would train on these pixels without complaint, but badly. So check one batch of every data set
-# first. Which breaches are reported?
+# model would train on them without complaint, but badly. Which breaches are reported?
 
 # %%
 from sklearn.datasets import load_digits
@@ -102,9 +102,10 @@ from sklearn.datasets import load_digits
 from course.data import check_batch
 
 raw = load_digits()
-pixels = torch.tensor(raw.images[:64])
-display(check_batch((pixels, torch.tensor(raw.target[:64]).float()), num_classes=10))
-check_batch(next(iter(DataLoader(Arrays(digits.train_inputs, digits.train_targets), 64))))
+pixels, wanted = torch.tensor(raw.images[:64]), dict(num_classes=10, value_range=(-3, 3))
+display(check_batch((pixels, torch.tensor(raw.target[:64]).float()), **wanted))
+arrays = Arrays(digits.train_inputs, digits.train_targets)
+check_batch(next(iter(DataLoader(arrays, 64))), **wanted)
 
 # %% [markdown]
 # ## 3c.3 A folder of image files
@@ -157,7 +158,7 @@ print(scan.reasons, "file number", scan.faults[0].index)
 # ## 3c.4 A file that does not fit
 #
 # Text often comes as one large file, with one example per line. If it does not fit into memory, store
-# only where each line begins, and read a line when it is needed. Our file holds the 469 lines of the
+# only where each line begins, and read a line when it is needed. Our file holds the lines of the
 # course's own ledger, repeated a hundred times; each is labelled with the list it comes from.
 
 # %%
@@ -171,7 +172,7 @@ print(f"{100 * len(lines):,} lines, {size / 1e6:.1f} MB, e.g. {lines[0][:40]!r}"
 
 # %% exercise 03c.lines
 # `seek()` jumps to a position in the file, counted in bytes: a letter such as ü is one character but two
-# bytes. Later each worker gets a copy of the data set, and an open file cannot be copied.
+# bytes. Later each worker gets a copy of the data set, and an open file cannot be pickled for it.
 #
 # A line is a label, a tab and the text, in UTF-8: "3\tA text.\n". The text may contain further tabs;
 # blanks at its ends belong to it, and so does "\r", since only "\n" ends a line. The last line may lack
@@ -221,14 +222,14 @@ class LineDataset(Dataset):
 # %%
 from course.data import LineFile
 
-kinds = sorted({line[0] for line in lines})
+kinds, numbered_path = sorted({line[0] for line in lines}), folder / "numbered.txt"
 numbered = [f"{kinds.index(line[0])}{line[1:]}" for line in lines]
-text_path.write_text("".join(100 * numbered), encoding="utf-8", newline="")
+numbered_path.write_text("".join(100 * numbered), encoding="utf-8", newline="")
 if ready(LineDataset):
-    texts = LineDataset(text_path)
+    texts = LineDataset(numbered_path)
     print(len(texts), "lines; the last one:", texts[len(texts) - 1])
 
-size, places = text_path.stat().st_size, LineFile(text_path).index_bytes
+size, places = numbered_path.stat().st_size, LineFile(numbered_path).index_bytes
 print(f"the file {size / 1e6:.1f} MB, in memory {places / 1e6:.2f} MB")
 
 # %% [markdown]
@@ -283,8 +284,8 @@ counts = {"last": q.n - (batches - 1) * q.b, "a": q.e * -(-batches // q.k),
 
 # %% [markdown]
 # **Question.** Loop B clears `.grad` only after a step. Take 20,000 examples, batches of 64 and K = 4.
-# Which micro-batches are counted in the formula's 790 but not in the loop's 780? What happens to their
-# gradients, and which update do they disturb? Answer in three sentences. (2 points, read by a person)
+# Which micro-batches make up the ten updates by which the formula's 790 exceeds the loop's 780? What
+# happens to their gradients, and which update do they disturb? Answer in three sentences. (2 points, read by a person)
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "why-780", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
 # ### BEGIN SOLUTION
@@ -306,8 +307,8 @@ counts = {"last": q.n - (batches - 1) * q.b, "a": q.e * -(-batches // q.k),
 # | `drop_last` | False | BatchNorm and a tiny rest |
 # | `num_workers` | 0 | examples are slow to make |
 # | `persistent_workers` | False | epochs are short |
-# | `prefetch_factor` | None, 2 with workers | bursts |
-# | `pin_memory` | False | an accelerator |
+# | `prefetch_factor` | None, 2 with workers | batches take unequal time |
+# | `pin_memory` | False | a GPU copies faster from locked pages |
 # | `generator` | None | an order that a seed repeats |
 #
 # What does `drop_last` cost with a hundred examples in batches of 16? And in batches of 128?
@@ -437,8 +438,8 @@ plot_padding({"random order": [lengths[row] for row in order[:16]],
               "similar lengths": [lengths[row] for row in alike[len(alike) // 2]]})
 
 # %% [markdown]
-# Batches of similar lengths are for evaluation. In training they would come shortest first in every
-# epoch, and length is rarely independent of the label.
+# As cut here, batches come shortest first: fine for evaluation. For training, shuffle the batches or
+# sort within random chunks, since length is rarely independent of the label.
 #
 # Follow the whole pipeline with fifty sequences, five of them from a rare class: which examples are
 # drawn, into which batch, and with how much padding. Which order repeats examples, which needs the least
@@ -626,7 +627,7 @@ reveal("03c.too-fast", (100 / seconds) / (read / seconds))
 # of batches that count, one in their sizes. Change as little as you can.
 
 # %%
-# small batches are slower: each one pays for its own collation
+# each batch pays for its own collation; so few batches vary, so run it twice
 rates = [examples_per_second(DataLoader(examples, size), 2, 20, time.perf_counter)
          for size in (1, 16, 64)]
 print([f"{rate:,.0f} examples/s" for rate in rates])
@@ -695,7 +696,7 @@ plot_stages(times)
 # | --- | --- |
 # | the device is idle between batches | `num_workers`, from 2 upwards |
 # | each epoch begins slowly | `persistent_workers` |
-# | the copy to the device takes long | `pin_memory`, `non_blocking` |
+# | the copy to the device takes long | `pin_memory`; `non_blocking`, a copy during other work |
 # | the data set takes long per example | cache, or work on whole batches |
 # | the tensors are already in memory | slice batches from them, no workers (F90) |
 

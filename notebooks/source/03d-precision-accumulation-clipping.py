@@ -105,14 +105,14 @@ def make_model():
 
 
 seed_everything(3)
-model = make_model()
+mixed = make_model()
 with torch.autocast(device.type, torch.bfloat16):
-    logits = model(inputs)
+    logits = mixed(inputs)
     loss = criterion(logits, targets)
 loss.backward()
 
 # %%
-weight = model[1].weight
+weight = mixed[1].weight
 seen = {"logits": logits, "loss": loss, "weight": weight, ".grad": weight.grad}
 for name, value in seen.items():
     print(f"{name:7}{value.dtype}")

@@ -90,8 +90,9 @@ reveal("03e.same-twice", sum(row.same_twice for row in rows))
 
 # %% [markdown]
 # Read the table column by column. The mode alone decides whether the passes agree and whether
-# BatchNorm's buffers change. The graph switch alone decides what is kept for `backward()`, and
-# without a graph no step is possible. A step does not depend on the mode: in eval mode the weights
+# BatchNorm's buffers change. The graph switch alone decides whether anything is kept for
+# `backward()` (in train mode dropout adds its mask and its output), and without a graph no step is
+# possible. A step does not depend on the mode: in eval mode the weights
 # move just as well.
 
 # %% exercise 03e.three-switches
@@ -125,7 +126,7 @@ plot_held(kept)
 
 # %% [markdown]
 # A graph that nobody keeps is freed with its batch, so the line for `loss.item()` is flat even
-# without `no_grad()` (F46). Memory grows if tensors are kept, and it grows fast if each of them
+# without `no_grad()` (F46): it holds the graph of the batch at hand. Memory grows if tensors are kept, and it grows fast if each of them
 # holds on to its graph. In the next exercise, two symptoms have two causes:
 
 # %% exercise 03e.varies-and-grows
@@ -134,7 +135,8 @@ plot_held(kept)
 # ## 3e.2 Loss, metric, threshold
 #
 # The loss is what a gradient can see; the metric is what you want. With a rare class the two can
-# disagree. **Guess:** 900 examples are common, 100 are rare, and a model says "common" every time.
+# disagree. *Precision* is the share of the examples called rare that are rare, *recall* the share
+# of the rare ones that are found, and F1 the harmonic mean of the two. **Guess:** 900 examples are common, 100 are rare, and a model says "common" every time.
 # What is the F1 score of the rare class?
 
 # %%
@@ -144,9 +146,10 @@ guess("03e.minority-f1", ...)
 worked.compute("N60")
 
 # %% [markdown]
-# F1 is the harmonic mean of precision (how many of the examples called rare really are rare) and
-# recall (how many of the rare examples are found). Accuracy asks neither question. Here is the same
-# on digits, one of them against the other nine:
+# Accuracy asks for neither. Here is the same on digits, one of them against the other nine, with
+# two scores that need no threshold: AUROC, the share of pairs in which the rare example scores
+# above the common one, and AUPRC, the mean precision over the thresholds at which rare ones are
+# found.
 
 # %%
 from course.analysis.loss_is_not_metric import imbalanced
@@ -259,9 +262,9 @@ if ready(choose_threshold):
     print(f"the required precision is met in {np.mean(kept):.0%} of 50 splits")
 
 # %% [markdown]
-# It is met in only some of them. The threshold is fitted to the noise of its validation part, and a
-# requirement that was just met there can just as easily be missed elsewhere. Ask for a little more
-# than you need.
+# A promise would be kept every time. The threshold is fitted to the noise of its validation part, so
+# a requirement that was just met there may be missed elsewhere. Ask for a little more than you
+# need.
 
 # %% [markdown]
 # ## 3e.3 How sure is a number?
@@ -283,7 +286,8 @@ reveal("03e.half-width", 100 * (found.high - found.low) / 2)
 # %% [markdown]
 # An improvement from 97.2 to 97.8 %, that is, two more correct examples, lies well inside the
 # interval. The textbook interval, Wald's, is symmetric and can extend beyond 1. Wilson's interval
-# holds every true share that the count does not contradict. Which of them keeps its promise?
+# holds every true share p whose own standard error, √(p·(1 − p)/n), puts the measured share within
+# z of them; z is 1.96 for 95 %. Which of the two keeps its promise?
 
 # %%
 from course.plots.evaluation import plot_coverage
@@ -297,7 +301,8 @@ plot_coverage(nums, {"Wald": [coverage(wald_interval, 0.95, num) for num in nums
 
 # %% [markdown]
 # If a true accuracy of 95 % is measured on 20 examples, Wald's interval misses it in more than a
-# third of all studies. When all 20 are right, which happens often, it has no width at all. Use
+# third of all studies. When all 20 are right, which happens often, it has no width at all. Wilson's
+# stays near its 95 %, now above and now below. Use
 # Wilson's interval for shares, and the bootstrap (`course.analysis.bootstrap`) for everything else.
 
 # %% exercise 03e.accuracy-interval
@@ -311,7 +316,8 @@ accuracy_interval = {
 ### END SOLUTION
 
 # %% [markdown]
-# What do such intervals look like along a curve? Run 4 was validated on 16 images, run 2 on 359.
+# What do such intervals look like along a curve? Of two recorded runs, run 4 was validated on 16
+# images, run 2 on 359.
 # Each band is the Wilson interval of the accuracy it surrounds. Which jumps of run 4 would you
 # believe?
 
@@ -323,8 +329,8 @@ TrainingCurves(run="run 4", other="run 2")
 # %% [markdown]
 # ## 3e.4 Calibration
 #
-# A probability of 0.9 claims that nine of ten such answers are right. We train our network on 60
-# digits until it has memorised them. **Guess:** it is right on about four of five validation
+# A probability of 0.9 claims that nine of ten such answers are right. We train our network on
+# only 60 digits, for 400 steps. **Guess:** it is right on about four of five validation
 # images. How confident is it on average?
 
 # %%
@@ -394,7 +400,8 @@ print(before, after, sep="\n")
 plot_reliability(before, after)
 
 # %% [markdown]
-# Not one prediction has changed, because dividing keeps the order of the logits. The calibration
+# A point far from the diagonal at low confidence may stand for a single image. Not one prediction has
+# changed, because dividing keeps the order of the logits. The calibration
 # error fell, and so did the loss. A threshold that was chosen before would have to be chosen again.
 
 # %% [markdown]
@@ -438,8 +445,10 @@ plot_groups(writers, right.mean())
 # ## 3e.6 Five leaks
 #
 # Validation is only as good as its separation from training. Here are five leaks on real data, each
-# next to an honest split of the same rows: copies, near copies, groups, time, and statistics fitted
-# on all rows. **Guess:** which of them flatters the score least?
+# next to an honest split of the same rows: rare rows *copied* before the split, *near copies* from
+# a second export of the same patients, digits of the same writers (*groups*), neighbouring frames
+# of a pan across a photo (*times*), and wines scaled by the mean and deviation of all rows.
+# **Guess:** which of them flatters the score least?
 
 # %%
 guess("03e.harmless-leak", ...)
@@ -456,12 +465,12 @@ plot_leaks(leaks)
 
 # %% [markdown]
 # The plot shows errors, so lower looks better. Oversampling before the split gains a dozen points,
-# because copies of validation's rare rows are in training. In `times` the error looks ten times too
-# small. Scaling by all rows is wrong in principle, but its effect is invisible (F100): if 95 %
+# because copies of validation's rare rows are in training. In `times` the error of the predicted
+# brightness looks ten times too small. Scaling by all rows is wrong in principle, but its effect is invisible (F100): if 95 %
 # became 70 %, look for another leak.
 #
-# Three of the five can be found by comparing the two sides. Write that comparison as a class: it is
-# built once from the training side and then checks any validation side.
+# Copies, groups and times take only a comparison of the two sides. Write it as a class, built
+# once from the training side to check any validation side.
 
 # %% exercise 03e.split-audit
 # Positions are row numbers of the validation side, counted from 0, in ascending order.
@@ -545,13 +554,13 @@ check_split((table.data[a], labels[a]), (table.data[b], labels[b]),
 
 # %%
 noise = torch.Generator().manual_seed(0)
-rows, coins = torch.randn(200, 5000, generator=noise), torch.arange(200) % 2
+features, coins = torch.randn(200, 5000, generator=noise), torch.arange(200) % 2
 for name, seen in (("all rows", slice(None)), ("training alone", slice(0, 100))):
-    x, y = rows[seen], coins[seen]
+    x, y = features[seen], coins[seen]
     best = (x[y == 1].mean(0) - x[y == 0].mean(0)).abs().topk(20).indices
-    x, y = rows[:100, best], coins[:100]
+    x, y = features[:100, best], coins[:100]
     centres = torch.stack([x[y == label].mean(0) for label in (0, 1)])
-    said = torch.cdist(rows[100:, best], centres).argmin(1)
+    said = torch.cdist(features[100:, best], centres).argmin(1)
     print(f"columns chosen by {name}: {(said == coins[100:]).double().mean():.0%} right")
 
 # %% [markdown]
@@ -574,11 +583,11 @@ from course.analysis.shift import KINDS, shifted_digits, tell_shift
 
 told = {}
 for kind in KINDS:
-    parts = shifted_digits(kind)
-    reader = train(make_model(), *(part.to(device) for part in parts.train)).cpu()
+    world = shifted_digits(kind)
+    net = train(make_model(), *(part.to(device) for part in world.train)).cpu()
     with torch.no_grad():
-        right = [reader(x).argmax(1) == y for x, y in (parts.val, parts.production)]
-    told[kind] = tell_shift(parts.val, parts.production, right=right)
+        hit = [net(x).argmax(1) == y for x, y in (world.val, world.production)]
+    told[kind] = tell_shift(world.val, world.production, right=hit)
     print(f"simulated {kind:9} -> {told[kind]}")
 
 # %%
@@ -594,7 +603,7 @@ plot_shifts(told)
 # under the curve, AUC, above 0.5)? If so, can it still do that when both sides hold equally many
 # examples of each class? Yes means covariate shift, no means label shift. If it never could, but
 # accuracy has fallen, the labels have changed their meaning, and only freshly labelled examples can
-# show that. The lines above the figure say what to do in each case.
+# show that. The lines above the figure say what to do in each case; `none` is the control.
 
 # %% exercise 03e.good-then-poor
 

@@ -14,8 +14,7 @@
 # # 3i · Going faster
 #
 # A correct run that takes a week is hardly better than none. A dozen switches promise speed. Some
-# of them help on your machine, some do nothing, and one made a step twenty times slower on the CPU
-# on which this page was written. You will measure before you believe, and end with a note that says
+# of them help on your machine, some do nothing, and some slow it down. You will measure before you believe, and end with a note that says
 # whether a run is ready to be scaled up.
 #
 # The lecture, its essay and the engineering module are the texts behind this course. A code after
@@ -129,8 +128,8 @@ if ready(median_time):
         print(f"warm-up {warmup}, repeats {repeats}:", shown)
 
 # %% [markdown]
-# You see four readings of each setting; only the median of nine is steady enough to quote. To
-# compare two candidates, call them *in turn*, so that a slow minute of the machine hits both;
+# You see four readings of each setting. If even the medians of nine differ by much, the machine is
+# busy: repeat more often, and quote the spread. To compare two candidates, call them *in turn*, so that a slow minute of the machine hits both;
 # `time_in_turn` does that.
 
 # %% [markdown]
@@ -168,12 +167,13 @@ worked.compute("N57")
 # %% [markdown]
 # Near the grey line the arithmetic determines the time: eight times as much for each doubling. On
 # the left, points lie far above the line. There the call itself costs more than its arithmetic,
-# because launching an operation takes microseconds on every device. Only on the right is there
-# something that a GPU can make faster (F120).
+# because launching an operation takes microseconds on every device. (A point below the line may
+# come from matrices that still fit into a cache.) Only on the right is there something that a GPU
+# can make faster (F120).
 
 # %% [markdown]
-# **Question.** Use your own times (X27). From which size on would you send a product to a GPU, and why
-# is a network of 64-by-128 layers with batches of 32 not a candidate? What would you have to measure
+# **Question.** Use your own times (X27). From which size on would you send a product to a GPU (without one: from
+# which size on does arithmetic set the CPU's time), and why is a network of 64-by-128 layers with batches of 32 not a candidate? What would you have to measure
 # besides the product? Three sentences with two numbers. (2 points, read by a person)
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "which-size", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
@@ -279,8 +279,8 @@ ways = {"one by one": adamw(foreach=False), "foreach": adamw(foreach=True),
         "fused": adamw(fused=True)}
 
 # %%
-works = {name: optimizer.step for name, optimizer in ways.items()}
-steps = time_in_turn(works, repeats=9, synchronize=wait)
+updates = {name: optimizer.step for name, optimizer in ways.items()}
+steps = time_in_turn(updates, repeats=9, synchronize=wait)
 reveal("03i.fused", steps["one by one"].median / steps["fused"].median)
 first, *others = ([p for g in o.param_groups for p in g["params"]] for o in ways.values())
 for name, other in zip(("foreach", "fused"), others, strict=True):
@@ -327,7 +327,7 @@ compiled, backend, first_s = compile_here(network, rows)
 print(f"backend {backend}, first call {1e3 * first_s:.0f} ms")
 
 # %%
-both = time_in_turn({"plain": lambda: network(rows), "compiled": lambda: compiled(rows)},
+both = time_in_turn({"plain": lambda: network(rows), backend: lambda: compiled(rows)},
                     repeats=9, synchronize=wait)
 for name, timing in both.items():
     print(f"{name}: {timing}")
@@ -337,14 +337,14 @@ network.compile(backend="eager")
 print("in place:", next(iter(network.state_dict())))
 
 # %% [markdown]
-# So compiling pays off only after many calls with the same shapes, if at all: a new shape is traced
-# again. `course claims F119` tests the gain on a GPU. Checkpoints should not depend on compiling:
+# The backend `eager` only traces, so it can save nothing. Even `inductor` pays off only over many
+# calls of one shape (`course claims F119`). Checkpoints should not depend on compiling:
 # `torch.compile(model)` returns a wrapper whose parameter names begin differently (C33), but
 # `model.compile()` keeps the names.
 #
-# A graph ends wherever Python needs the value of a number in a tensor. This is a **graph break**:
-# operations before and after it cannot be fused with each other. Ask the tracer where the breaks
-# are:
+# A graph ends wherever Python needs the value of a number in a tensor. Operations before and after
+# this **graph break** cannot be fused with each other. Ask the tracer where the breaks are; it
+# calls an `if` on a tensor a `generic_jump`:
 
 # %%
 def by_python(x):
@@ -424,8 +424,8 @@ plots.plot_costs(costs)
 # Memory here is the peak, gradients included. Recomputation saves part of it at the cost of a
 # second forward pass. Micro-batches save more, until only weights and gradients are left. BF16
 # halves what is kept between forward and backward, but not the weights. Its speed depends on the
-# device: a CPU without 16-bit units has to emulate them. Here is the chapter's table next to our
-# measurements (T33):
+# device: a CPU without 16-bit units has to emulate them. Here is the chapter's table next to what
+# the course's tests measured on other networks (T33); compare both with your figure:
 
 # %% [markdown]
 # | component | the chapter says | measured |
@@ -443,14 +443,15 @@ plots.plot_costs(costs)
 # | checkpoints | a crash that costs the run |
 # | early stopping | epochs that only overfit |
 # | accumulation | a batch that does not fit |
-# | mixed precision | slow steps, on a device with 16-bit units |
-# | seeds | a result that nobody can repeat |
+# | mixed precision | slow steps, where 16-bit is fast |
+# | seeds | results nobody can repeat |
 # | a log | searching in the dark |
 # | clipping | one bad batch that ruins the weights |
 #
-# A component is worth having if you can name what it prevents in *your* run.
+# Which of these does *your* run need?
 #
-# Where does each component belong in the loop? Try clipping before `unscale_()`.
+# Where does each belong? Try clipping before `unscale_()`. The bare loop ends lower: it makes more
+# updates, unclipped and at the full rate. (In legal order two curves coincide.)
 
 # %%
 from course.widgets import ProductionLoop
@@ -664,10 +665,9 @@ def first_words(call):
     return "not noticed"
 
 # %%
-model, criterion = small(), nn.CrossEntropyLoss()
 print(first_words(lambda: torch.optim.Adam([])))
 other = torch.optim.Adam(small().parameters())
-print(first_words(lambda: Trainer(model, criterion, other)))
+print(first_words(lambda: Trainer(small(), criterion, other)))
 
 # %% [markdown]
 # The last fault is a silent one: an optimizer that holds *other* weights, which `step()` would

@@ -96,6 +96,19 @@ def test_groups_are_numpys_means_the_lowest_first():
         by_group(values, groups[:2])
 
 
+def test_a_share_by_group_has_scipys_wilson_interval():
+    from scipy.stats import binomtest
+
+    (row,) = by_group([True] * 135 + [False] * 3, ["10"] * 138)
+    exact = binomtest(135, 138).proportion_ci(method="wilson")
+    assert (row.mean.low, row.mean.high) == pytest.approx((exact.low, exact.high))
+
+
+def test_an_error_by_group_has_a_bootstrap_interval():
+    (row,) = by_group([0.5, 2.0, 1.0], ["a"] * 3)
+    assert 0.5 <= row.mean.low < row.mean.value < row.mean.high <= 2.0
+
+
 # Leaks.
 
 FOUND = {

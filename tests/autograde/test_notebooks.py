@@ -158,6 +158,34 @@ def test_no_other_cell_sets_the_name_of_an_answer(name):
             assert not names_set(cell.source) & answers, cell.source
 
 
+QUESTION = "q"
+"""Each question of numbers sets it in the cell above its answer."""
+CHANGED_ON_PURPOSE = {"05-capstone": {"setup"}}
+"""The project's set-up, then the same one trained."""
+
+
+def names_read(source: str) -> set[str]:
+    """Names that a cell reads outside functions and does not set itself."""
+    body = [n for n in ast.parse(source).body if not isinstance(n, (ast.FunctionDef, ast.ClassDef))]
+    inside = [node for part in body for node in ast.walk(part)]
+    names = [node for node in inside if isinstance(node, ast.Name)]
+    made_here = {name.id for name in names if isinstance(name.ctx, ast.Store)}
+    arguments = {node.arg for node in inside if isinstance(node, ast.arg)}
+    read = {name.id for name in names if isinstance(name.ctx, ast.Load)}
+    return read - made_here - arguments - names_set(source)
+
+
+def test_no_later_section_sets_a_name_that_a_cell_reads(name):
+    """Any cell may be run again after the last one, so it would read another section's value."""
+    cells = [c.source for c in read_source(source_paths()[name]).cells if c.cell_type == "code"]
+    sets = [names_set(cell) for cell in cells]
+    for place, cell in enumerate(cells):
+        read = names_read(cell) - {QUESTION} - CHANGED_ON_PURPOSE.get(name, set())
+        set_before = read & set().union(*sets[:place])
+        set_again = set_before & set().union(*sets[place + 1 :])
+        assert not set_again, f"{sorted(set_again)} set again below:\n{cell}"
+
+
 SPOILED = {
     "guess('01a.second') is never answered": ('reveal("01a.second"', "print("),
     "guess('01a.second') is asked 0 times": ('guess("01a.second", ...)', "2"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from course.analysis.scores.intervals import Interval, bootstrap
+from course.analysis.scores.intervals import Interval, bootstrap, wilson_interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,8 @@ class GroupScore:
     num: int
     """Examples."""
     mean: Interval
-    """The mean with its bootstrap interval, which has no width for a single example."""
+    """The mean with its interval: Wilson's for values of 0 and 1, else the bootstrap's, which has
+    no width for a single example."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.mean} over {self.num}"
@@ -47,11 +48,14 @@ def by_group(values: Any, groups: Sequence[Any], *, seed: int = 0) -> list[Group
             f"values {list(numbers.shape)} and groups {list(names.shape)}: expected both [N], one "
             "group per value, and at least one."
         )
-    rows = []
+    rows, is_share = [], bool(np.isin(numbers, (0, 1)).all())
     for name in np.unique(names):
         inside = numbers[names == name]
-        mean = Interval(float(inside.mean()), float(inside.mean()), float(inside.mean()))
-        if len(inside) > 1:
+        if is_share:
+            mean = wilson_interval(int(inside.sum()), len(inside))
+        elif len(inside) > 1:
             mean = bootstrap(np.mean, inside, vectorized=True, seed=seed)
+        else:
+            mean = Interval(float(inside[0]), float(inside[0]), float(inside[0]))
         rows.append(GroupScore(name=str(name), num=len(inside), mean=mean))
     return sorted(rows, key=lambda row: row.mean.value)

@@ -153,6 +153,17 @@ def test_a_guess_of_a_wrong_kind_is_refused_with_an_example(kept, id, value, mes
     assert kept.events() == []
 
 
+@pytest.mark.parametrize("value", ["no", "NO", "b", "other"])
+def test_an_option_may_be_given_by_its_text(kept, value):
+    guess("03i.batch-norm", value)
+    assert standing("03i.batch-norm").value == "other"
+
+
+def test_an_option_may_be_given_by_the_beginning_of_its_text(kept):
+    guess("03i.batch-norm", "yes")
+    assert standing("03i.batch-norm").value == "same"
+
+
 @pytest.mark.parametrize(
     "value", [2, 2.5, numpy.float32(2.5), torch.tensor([2.5]), numpy.ones((1, 1))]
 )
