@@ -59,7 +59,7 @@ def _hook(guarded: Known, guard: Any, originals: Known, named: list[frozenset[st
                 return True
             if names in guarded and guard not in one.co_consts and one.co_code in guarded[names]:
                 return True
-            if not private.isdisjoint(names):
+            if guard not in one.co_consts and not private.isdisjoint(names):  # else it is guarded
                 for known in named:
                     if known.issubset(names):
                         return True
