@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from statistics import median
 
-from course.debug.probes.loop import norm, own_loop, updates_of
+from course.debug.probes.loop import norm, of_optimizer, own_loop, pick, steppers_of, updates_of
 from course.debug.probes.report import Finding
 from course.debug.probes.session import Loop, NotChecked, Session
 from course.debug.probes.tape import Event
@@ -46,6 +46,8 @@ def _batch_windows(loop: Loop, optimizer: object) -> Iterator[tuple[list[float],
     shares: list[float] = []
     epochs: list[int] = []
     loss, reduction, iterator, forwards = math.nan, "mean", 0, 0
+    take_turns = len(steppers_of(loop.tape)) > 1
+    places = of_optimizer(loop.tape, optimizer)
     for event in loop.tape.events:
         if event.kind == "fetch":
             iterator = event.iterator
@@ -54,6 +56,8 @@ def _batch_windows(loop: Loop, optimizer: object) -> Iterator[tuple[list[float],
         elif event.kind == "forward" and event.inputs is not None and event.grad:
             forwards += 1
         elif event.kind == "backward" and not event.inside_step:
+            if take_turns and norm(pick(event.before, places)) == 0:  # of another one's update
+                shares, epochs = [], []
             if reduction == "mean" and loss and math.isfinite(loss) and forwards:
                 shares.append(event.loss / loss)
                 epochs.append(iterator)

@@ -52,11 +52,26 @@ ROWS_COMPARED = 400
 
 def split(session: Session) -> Iterator[Finding]:
     """Validation shares no example with training, not even moved, brightened or compressed."""
+    if _told_apart_by_masks(session):
+        raise NotChecked("one batch holds both sides, which masks tell apart")
     train, val = _side(session, "train"), _side(session, "val")
     if train[0][0].numel() < 2:
         raise NotChecked("inputs of one number repeat by nature")
     only = ["copies"] if train[2] else ["copies", "near copies", "look-alikes"]
     yield from _judged(session, train, val, only)
+
+
+def _told_apart_by_masks(session: Session) -> bool:
+    """Both loaders give the same one batch, e.g. a graph, with masks of its rows."""
+    both = session.epoch.batches, session.val_epoch.batches
+    if any(len(batches) != 1 for batches in both):
+        return False
+    train, val = ([t for t in tensors_in(batches[0])] for batches in both)
+    return (
+        any(t.dtype == torch.bool and t.dim() == 1 for t in train)
+        and len(train) == len(val)
+        and all(a is b or torch.equal(a, b) for a, b in zip(train, val, strict=True))
+    )
 
 
 def items(session: Session) -> Iterator[Finding]:

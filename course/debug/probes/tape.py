@@ -82,6 +82,8 @@ class Tape:
         self._drawn: list[Tensor] = []
         self.other_networks: set[int] = set()
         """Modules with weights that were called and are no part of the model."""
+        self.called_parts: set[int] = set()
+        """Modules of the model that were called, with it or alone."""
         self.before_load: dict[str, Tensor] = {}
         """State of the model when weights were last loaded into it."""
         self._epoch = 0
@@ -325,7 +327,9 @@ class Tape:
     def _before_forward(self, module: nn.Module, args: Any) -> None:
         if is_transformed():
             return
-        if id(module) not in self.parts and any(True for _ in module.parameters()):
+        if id(module) in self.parts:
+            self.called_parts.add(id(module))
+        elif any(True for _ in module.parameters()):
             self.other_networks.add(id(module))
         if module is self.model:
             first = next((a for a in args if isinstance(a, Tensor)), None)
