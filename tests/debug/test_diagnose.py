@@ -165,9 +165,6 @@ CANNOT_STEP = {
     "loss": ({"loss_fn": lambda outputs, targets: 1 / 0}, "raises ZeroDivisionError"),
     "loss of numbers": ({"loss_fn": lambda o, t: 0.5}, "returns a float"),
     "outputs in a dict": ({"model": Named(8, 3)}, "not dict"),
-    "three by name": (
-        {"train_loader": [dict.fromkeys("abc", torch.ones(4, 8))]}, "not .inputs, targets. pairs"
-    ),
     "loader": ({"train_loader": broken_loader()}, "after 1 batches: KeyError: 'row 33'"),
 }  # fmt: skip
 

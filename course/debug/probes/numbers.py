@@ -10,7 +10,7 @@ import torch
 
 from course.debug.probes.loop import norm
 from course.debug.probes.report import Finding
-from course.debug.probes.session import NotChecked, Session, clone
+from course.debug.probes.session import NotChecked, Session, clone, is_a_pair
 from course.debug.probes.tape import Tape
 
 WORDS = (
@@ -144,7 +144,7 @@ def raises(session: Session) -> Iterator[Finding]:
         try:
             session.loop  # noqa: B018
         except NotChecked as reason:
-            if session.epoch.batches:  # an empty loader is another finding
+            if _should_step(session):
                 yield _cannot_step(str(reason))
             return
     error = session.loop.error
@@ -171,6 +171,13 @@ def raises(session: Session) -> Iterator[Finding]:
         kind, "error", f"Step {session.loop.tape.call} raises {type(error).__name__}: {text[:160]}",
         {"call": session.loop.tape.call}, fix,
     )  # fmt: skip
+
+
+def _should_step(session: Session) -> bool:
+    """What was passed in says how to make a step. An empty loader is another finding; batches of
+    another form may be right, with a loop that was not passed in."""
+    batches, setup = session.epoch.batches, session.setup
+    return bool(batches) and (setup.loss_of is not None or is_a_pair(batches[0]))
 
 
 def _cannot_step(reason: str) -> Finding:
