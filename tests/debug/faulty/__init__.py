@@ -5,6 +5,7 @@ from tests.debug.faulty import (  # noqa: F401
     dress,
     eighth,
     eleventh,
+    fifteenth,
     fifth,
     formulas,
     fourteenth,

@@ -6,6 +6,8 @@ from tests.debug.sound import (  # noqa: F401
     eighth_loops,
     eleventh,
     eleventh_loops,
+    fifteenth,
+    fifteenth_loops,
     fifth,
     fifth_loops,
     fourteenth,
