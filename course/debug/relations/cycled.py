@@ -15,6 +15,7 @@ from course.state.nested import tensors_in
 MOST_BATCHES = 64
 """Batches of an epoch up to which it is run through."""
 MOST_NUMBERS = 8_000_000
+"""Numbers of an epoch that are kept to compare with, 32 MB."""
 AGAIN = 3
 """Batches of the second epoch that are compared, or all of them where they are fewer."""
 NEW = 0.1

@@ -20,6 +20,7 @@ FAR, FARTHER = 20.0, 40.0
 FREE = 0.01
 """Share of the loss, now and of scores of 0, below which nothing is left to learn."""
 LEAST_ROWS = 8
+"""Scores of a batch below which one of them may well suit all."""
 
 
 def scores(session: Session) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from course.state.nested import cloned, tensors_in
 SLIGHT, LARGE = 1e-3, 0.5
 """Of a weight's own size: by the first hardly a choice becomes another one, by the second many."""
 MOST_OUTPUTS, MOST_WEIGHTS = 4, 4
+"""Tensors that the model returns, and weights that are moved in turn: each is a forward."""
 STRAIGHT = 0.999
 """Cosine of two directions that are the same but for rounding."""
 STILL = 0.9
