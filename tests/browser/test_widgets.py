@@ -80,8 +80,11 @@ def lab(browser, tmp_path_factory) -> Iterator[Lab]:
 
 
 def _run_all(page: Any) -> None:
-    """Run every cell; JupyterLab forgets the command while its kernel is still connecting."""
+    """Run every cell; JupyterLab forgets the command while its kernel is still connecting, or says
+    so in a dialog."""
     for _ in range(4):
+        for button in page.locator(".jp-Dialog .jp-mod-accept").all():
+            button.click()
         page.locator(".jp-Notebook .jp-Cell").first.click()
         _menu(page, "Run", "Run All Cells")
         prompt = page.locator(".jp-InputPrompt").first
