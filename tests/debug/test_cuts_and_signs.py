@@ -3,7 +3,6 @@ fault, and on the sound programs that look like it."""
 
 import math
 
-import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -18,14 +17,7 @@ from course.debug.relations import (
 )
 from tests.debug.faulty.thirteenth.kit import Columns, gen, loader, mlp
 from tests.debug.faulty.twelfth.kit import pack
-from tests.debug.told import said
-
-
-def cases(**told):
-    """Each case with whether it is a fault."""
-    return pytest.mark.parametrize(
-        ("kind", "is_told"), [(k, told == "faulty") for told, ks in told.items() for k in ks]
-    )
+from tests.debug.told import cases, said
 
 
 def columns(bs=32, **parts):

@@ -2,7 +2,6 @@
 
 import copy
 
-import pytest
 import torch
 
 from course.debug.probes import frozen, modes, rescored, stepping
@@ -10,14 +9,7 @@ from course.debug.probes import schedule as schedules
 from course.debug.relations import rebatched
 from tests.debug.faulty.eighth.kit import gen
 from tests.debug.faulty.twelfth.kit import loader, mlp, pack
-from tests.debug.told import said
-
-
-def cases(**told):
-    """Each case with whether it is a fault."""
-    return pytest.mark.parametrize(
-        ("kind", "is_told"), [(k, told == "faulty") for told, ks in told.items() for k in ks]
-    )
+from tests.debug.told import cases, said
 
 
 def labelled(n=160, k=3, seed=1):

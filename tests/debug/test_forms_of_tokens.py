@@ -1,6 +1,5 @@
 """Token models: what an output sees, what it is compared with, and which places count."""
 
-import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -9,16 +8,9 @@ from course.debug.relations import ahead, model, parts
 from tests.debug.faulty.eighth.kit import gen
 from tests.debug.faulty.eleventh.kit import Columns
 from tests.debug.faulty.twelfth.kit import loader, markov, pack
-from tests.debug.told import said
+from tests.debug.told import cases, said
 
 V, T = 12, 10
-
-
-def cases(**told):
-    """Each case with whether it is a fault."""
-    return pytest.mark.parametrize(
-        ("kind", "is_told"), [(k, told == "faulty") for told, ks in told.items() for k in ks]
-    )
 
 
 def made(net, loss_of, *columns, **more):

@@ -2,7 +2,6 @@
 
 import random
 
-import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -12,15 +11,7 @@ from course.debug.relations import flips, judged, views
 from tests.debug.faulty.eighth.kit import gen
 from tests.debug.faulty.eleventh.kit import Columns
 from tests.debug.faulty.twelfth.kit import loader, mlp, pack
-from tests.debug.told import said
-
-
-def cases(**told):
-    """Each case with whether it is a fault."""
-    return pytest.mark.parametrize(
-        ("kind", "is_told"), [(k, told == "faulty") for told, ks in told.items() for k in ks]
-    )
-
+from tests.debug.told import cases, said
 
 SIDE = 12
 

@@ -28,7 +28,7 @@ from tests.debug.faulty.twelfth.kit import pack
 from tests.debug.sound import SOUND
 from tests.debug.sound import thirteenth as odd
 from tests.debug.sound import thirteenth_loops as odd_loops
-from tests.debug.told import assert_told_apart, said
+from tests.debug.told import assert_told_apart, cases, said
 from tests.sampling import sample
 
 HERE = {p.name: p for p in PAIRS if any(hasattr(part, p.name) for part in thirteenth.PARTS)}
@@ -50,13 +50,6 @@ def test_the_fault_is_named_first_and_its_twin_is_left_alone(name):
 def test_what_is_missed_is_not_said_to_be_another_fault(name):
     faulty = diagnose(HERE[name].make(True))
     assert faulty.ok, f"{thirteenth.MISSED[name]}: {faulty}"
-
-
-def cases(**told):
-    """Each case with whether it is a fault."""
-    return pytest.mark.parametrize(
-        ("kind", "is_told"), [(k, told == "faulty") for told, ks in told.items() for k in ks]
-    )
 
 
 def labelled(n=160, k=4, seed=0):

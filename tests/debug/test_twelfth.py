@@ -28,7 +28,7 @@ from tests.debug.faulty.twelfth.outputs import Boxer, shapes, xyxy
 from tests.debug.sound import SOUND
 from tests.debug.sound import twelfth as odd
 from tests.debug.sound import twelfth_loops as odd_loops
-from tests.debug.told import assert_told_apart, said
+from tests.debug.told import assert_told_apart, cases, said
 from tests.sampling import sample
 
 HERE = {p.name: p for p in PAIRS if any(hasattr(part, p.name) for part in twelfth.PARTS)}
@@ -49,13 +49,6 @@ def trained(network, batches, loss_of, **more):
     assert torch.isfinite(loss_of(network, next(iter(batches))))  # a step that raises tells nothing
     opt = torch.optim.Adam(network.parameters(), 3e-3)
     return pack(network, opt, batches, loss_of, **more)
-
-
-def cases(**told):
-    """Each case with whether it is a fault."""
-    return pytest.mark.parametrize(
-        ("kind", "is_told"), [(k, told == "faulty") for told, ks in told.items() for k in ks]
-    )
 
 
 class Reader(nn.Module):

@@ -1,5 +1,7 @@
 """What every set of pairs asks of the doctor, and of one relation alone."""
 
+import pytest
+
 from course.debug import diagnose
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.setup import as_setup
@@ -20,3 +22,10 @@ def said(relation, made) -> list[str]:
         return [finding.id for finding in relation(Session(as_setup(made)))]
     except NotChecked:
         return []
+
+
+def cases(**told):
+    """Each case with whether it is a fault."""
+    return pytest.mark.parametrize(
+        ("kind", "is_told"), [(k, told == "faulty") for told, ks in told.items() for k in ks]
+    )
