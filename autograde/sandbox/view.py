@@ -31,19 +31,10 @@ DEVICES = ("null", "zero", "full", "random", "urandom")
 READ_BY_PROGRAMS = ("loadavg", "meminfo", "stat", "uptime", "vmstat")
 """Files of /proc about the whole machine that ordinary programs read: as they once were."""
 OF_THE_MACHINE = (
-    *(
-        "buddyinfo",
-        "diskstats",
-        "interrupts",
-        "locks",
-        "schedstat",
-        "softirqs",
-        "swaps",
-        "zoneinfo",
-    ),
-    *("zoneinfo", "pressure/cpu", "pressure/io", "pressure/memory"),
-    *("sys/fs/dentry-state", "sys/fs/file-nr", "sys/fs/inode-nr", "sys/fs/inode-state"),
-)
+    "buddyinfo", "diskstats", "interrupts", "locks", "schedstat", "softirqs", "swaps", "zoneinfo",
+    "pressure/cpu", "pressure/io", "pressure/memory", "sys/fs/dentry-state", "sys/fs/file-nr",
+    "sys/fs/inode-nr", "sys/fs/inode-state",
+)  # fmt: skip
 """Others that move with what neighbours do, by which two submissions could talk: empty."""
 
 
@@ -184,12 +175,16 @@ def _processes() -> None:
         kernel.mount("proc", f"{BASE}/proc", "proc", flags)
     except OSError:
         return
-    for name in (*READ_BY_PROGRAMS, *OF_THE_MACHINE):
-        if os.path.exists(f"{BASE}/proc/{name}"):
-            text = readings().get(name, "")
-            still = Path(BASE, f".{name}" if text else ".empty")
-            still.write_text(text)
-            kernel.mount(str(still), f"{BASE}/proc/{name}", flags=kernel.MS_BIND)
+    for name in filter(_is_there, OF_THE_MACHINE):
+        _cover(Path("/proc", name), is_folder=False)
+    for name in filter(_is_there, readings()):
+        still = Path(BASE, f".{name}")
+        still.write_text(readings()[name])
+        kernel.mount(str(still), f"{BASE}/proc/{name}", flags=kernel.MS_BIND)
+
+
+def _is_there(name: str) -> bool:
+    return os.path.exists(f"{BASE}/proc/{name}")
 
 
 @cache
