@@ -142,18 +142,34 @@ def python_function(function: Callable[..., Any]) -> FunctionType:
     return function
 
 
-def reached_by(*functions: Callable[..., Any]) -> set[FunctionType]:
-    """Functions and the course functions that they call, by name, directly or through others."""
+Calls = dict[FunctionType, list[FunctionType]]
+"""The course functions that a function calls itself, by name."""
+
+
+def reached_by(*functions: Callable[..., Any], calls: Calls | None = None) -> set[FunctionType]:
+    """Functions and the course functions that they call, by name, directly or through others.
+
+    Args:
+        functions: Where it begins.
+        calls: What was read of functions before, to be asked and added to: they share many.
+    """
+    calls = {} if calls is None else calls
     found: set[FunctionType] = set()
     waiting = [python_function(function) for function in functions]
     while waiting:
         function = waiting.pop()
         if function not in found:
             found.add(function)
-            for value in _named_in(function):
-                kind = isinstance(value, type)
-                waiting += _plain_functions(vars(value).values() if kind else [value])
+            if function not in calls:
+                calls[function] = list(_called_by(function))
+            waiting += calls[function]
     return found
+
+
+def _called_by(function: FunctionType) -> Iterator[FunctionType]:
+    for value in _named_in(function):
+        kind = isinstance(value, type)
+        yield from _plain_functions(vars(value).values() if kind else [value])
 
 
 def _named_in(function: FunctionType) -> list[Any]:

@@ -16,7 +16,7 @@ from functools import wraps
 from types import FunctionType, ModuleType
 from typing import Any
 
-from autograde.by_hand import reached_by
+from autograde.by_hand import Calls, reached_by
 from autograde.exercise import Exercise
 from autograde.kinds import ValueExercise
 
@@ -57,7 +57,8 @@ def as_it_is() -> PutBack:
     """
     wanted = [module for name, module in sys.modules.items() if _is_wanted(name)]
     asks = [module for module in wanted if _asks(module)]
-    of_one = {module.EXERCISE.id: _contents(_looks_with(module)) for module in asks}
+    calls: Calls = {}
+    of_one = {module.EXERCISE.id: _contents(_looks_with(module, calls)) for module in asks}
     shared = _contents([module for module in wanted if module not in asks])
     nothing = _contents([])
     set_on_class, set_plain, read, missing = type.__setattr__, object.__setattr__, getattr, object()
@@ -104,10 +105,11 @@ def _asks(module: ModuleType) -> bool:
     return isinstance(getattr(module, "EXERCISE", None), Exercise | ValueExercise)
 
 
-def _looks_with(module: ModuleType) -> list[ModuleType]:
+def _looks_with(module: ModuleType, calls: Calls) -> list[ModuleType]:
     """An exercise's module, and those of the functions that it looks with."""
     run = getattr(module.EXERCISE, "run", None)
-    names = {f.__module__ for f in reached_by(run)} if type(run) is FunctionType else set()
+    reached = reached_by(run, calls=calls) if type(run) is FunctionType else ()
+    names = {function.__module__ for function in reached}
     return [
         module,
         *(sys.modules[n] for n in sorted(names & sys.modules.keys() - {module.__name__})),
