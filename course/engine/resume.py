@@ -70,7 +70,7 @@ def collect(trainer: Trainer) -> dict[str, Any]:
 
 def state_of_loss(trainer: Trainer) -> dict[str, Any]:
     """The state of the criterion, or of a `loss_of` with state; empty for a plain function."""
-    loss = trainer.own_loss_of if trainer.criterion is None else trainer.criterion
+    loss = trainer.given_loss
     return loss.state_dict() if hasattr(loss, "state_dict") else {}
 
 
@@ -104,7 +104,7 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
     changed = _check_changes(state, trainer, path)
     mine = state["processes"][rank()]
     checkpoint.check_weights(trainer.model, state["model"], path)
-    loss = trainer.own_loss_of if trainer.criterion is None else trainer.criterion
+    loss = trainer.given_loss
     if isinstance(loss, nn.Module) and "criterion" in state:
         checkpoint.check_weights(loss, state["criterion"], path)
     loaders = [(trainer.batches, mine["batches"]), (trainer.validation, mine.get("validation"))]
@@ -283,7 +283,7 @@ def _changes_of_model(there: dict[str, Any] | None, trainer: Trainer) -> dict[st
 
 def _names_of_parameters(trainer: Trainer) -> list[list[str]]:
     """The optimizer's parameters by name, for each of its groups."""
-    loss = trainer.own_loss_of if trainer.criterion is None else trainer.criterion
+    loss = trainer.given_loss
     modules = {"": trainer.model, "loss.": loss}
     names: dict[int, str] = {}
     for prefix, module in modules.items():

@@ -215,8 +215,7 @@ class Trainer:
                 callback.reset()
         if self.run_dir is not None or resume is not None:
             self.description = describe(self, val_loader, config)
-            loss = self.own_loss_of if self.criterion is None else self.criterion
-            self.modules = ModuleState({"model": self.model, "loss": loss})
+            self.modules = ModuleState({"model": self.model, "loss": self.given_loss})
         self.one_graph = OneGraph(self) if self.compile == "step" else None
         self._runs_alone = (
             not self.hooks.during_epochs
@@ -256,6 +255,11 @@ class Trainer:
         A resumed run stays stopped; `fit(..., resume=..., on_change="accept")` continues it.
         """
         self.progress.stopped = "no reason was given" if reason is None else str(reason)
+
+    @property
+    def given_loss(self) -> Criterion | LossOf | None:
+        """The criterion or `loss_of`, whichever was given."""
+        return self.own_loss_of if self.criterion is None else self.criterion
 
     @property
     def judged_model(self) -> nn.Module:
@@ -387,12 +391,13 @@ class Trainer:
     @contextmanager
     def _epoch_kept(self) -> Iterator[None]:
         """Where validation fails, the epoch's work is saved; a resumed run validates it again."""
-        before = self.validation.state_dict()
+        is_saved = self.run_dir is not None and num_ranks() == 1  # others may still be validating
+        before = self.validation.state_dict() if is_saved else None
         try:
             yield
         except Exception as error:
             error.add_note(f"validation after epoch {self.progress.epoch}")
-            if self.run_dir is not None and num_ranks() == 1:  # others may still be validating
+            if is_saved:
                 self.validation.load_state_dict(before)
                 with suppress(EngineError, CheckpointError):
                     self._save_last()

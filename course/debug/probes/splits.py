@@ -66,7 +66,7 @@ def _told_apart_by_masks(session: Session) -> bool:
     both = session.epoch.batches, session.val_epoch.batches
     if any(len(batches) != 1 for batches in both):
         return False
-    train, val = ([t for t in tensors_in(batches[0])] for batches in both)
+    train, val = (list(tensors_in(batches[0])) for batches in both)
     return (
         any(t.dtype == torch.bool and t.dim() == 1 for t in train)
         and len(train) == len(val)
