@@ -8,7 +8,16 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.debug.faulty.fifteenth.kit import Columns, gen, markov, ring, seed, set_up, table
+from tests.debug.faulty.fifteenth.kit import (
+    Columns,
+    gen,
+    markov,
+    plain_step,
+    ring,
+    seed,
+    set_up,
+    table,
+)
 from tests.debug.sound.programs import sound
 
 
@@ -50,13 +59,7 @@ def masked_lm_unshifted():
             model(b["input_ids"]).transpose(1, 2), b["labels"], ignore_index=-100
         )
 
-    def step(b):
-        m.train()
-        opt.zero_grad()
-        loss = loss_of(m, b)
-        loss.backward()
-        opt.step()
-        return loss.item()
+    step = plain_step(m, opt, loss_of)
 
     @torch.no_grad()
     def evaluate():
@@ -226,12 +229,7 @@ def autoencoder_summed_over_pixels():
     def loss_of(model, b):
         return F.binary_cross_entropy(model(b[0]), b[0], reduction="sum") / len(b[0])
 
-    def step(b):
-        opt.zero_grad()
-        loss = loss_of(net, b)
-        loss.backward()
-        opt.step()
-        return loss.item()
+    step = plain_step(net, opt, loss_of)
 
     @torch.no_grad()
     def evaluate():
@@ -305,12 +303,7 @@ def density_of_a_sharp_mixture():
     def loss_of(model, b):
         return -model(b[0]).mean()
 
-    def step(b):
-        opt.zero_grad()
-        loss = loss_of(m, b)
-        loss.backward()
-        opt.step()
-        return loss.item()
+    step = plain_step(m, opt, loss_of)
 
     @torch.no_grad()
     def evaluate():
@@ -439,12 +432,7 @@ def views_against_the_batch():
         s = (z @ z.T / 0.3).masked_fill(torch.eye(2 * n, dtype=torch.bool), float("-inf"))
         return F.cross_entropy(s, (torch.arange(2 * n) + n) % (2 * n))
 
-    def step(b):
-        opt.zero_grad()
-        loss = loss_of(m, b)
-        loss.backward()
-        opt.step()
-        return loss.item()
+    step = plain_step(m, opt, loss_of)
 
     @torch.no_grad()
     def evaluate():

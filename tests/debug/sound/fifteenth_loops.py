@@ -14,6 +14,7 @@ from tests.debug.faulty.fifteenth.kit import (
     blobs,
     energy,
     gen,
+    plain_step,
     ratings,
     ring,
     seed,
@@ -299,12 +300,7 @@ def domain_gradient_reversed():
             ce(d1, torch.zeros(n, dtype=torch.long)) + ce(d2, torch.ones(n, dtype=torch.long))
         )
 
-    def step(b):
-        opt.zero_grad()
-        loss = loss_of(m, b)
-        loss.backward()
-        opt.step()
-        return loss.item()
+    step = plain_step(m, opt, loss_of)
 
     @torch.no_grad()
     def evaluate():

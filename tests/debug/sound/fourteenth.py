@@ -21,7 +21,7 @@ from tests.debug.faulty.fourteenth.kit import (
     mean_eval,
     mlp,
     pairloss,
-    plain,
+    plain_step,
     ring,
     seed,
     set_up,
@@ -56,7 +56,7 @@ def autoencoder_of_noise_and_holes():
     def loss_of(m, b):
         return F.mse_loss(m(b["noisy"]), b["clean"])
 
-    step = plain(model, opt, loss_of)
+    step = plain_step(model, opt, loss_of)
     return set_up(
         model,
         opt,
@@ -102,7 +102,7 @@ def echo_state_reservoir():
     model = ESN()
     opt = torch.optim.Adam(model.read.parameters(), 1e-2)
     loss_fn = nn.MSELoss()
-    step = plain(model, opt, pairloss(loss_fn))
+    step = plain_step(model, opt, pairloss(loss_fn))
     return set_up(
         model,
         opt,
@@ -251,7 +251,7 @@ def cyclic_rate_with_swa():
         opt, 0.005, 0.1, step_size_up=10, cycle_momentum=False
     )
     loss_fn = nn.CrossEntropyLoss()
-    base = plain(model, opt, pairloss(loss_fn))
+    base = plain_step(model, opt, pairloss(loss_fn))
     k = {"n": 0}
 
     def step(b):
@@ -326,7 +326,7 @@ def reversed_domain_head():
 
     model = Dann()
     opt = torch.optim.Adam(model.parameters(), 2e-3)
-    step = plain(model, opt, loss_of)
+    step = plain_step(model, opt, loss_of)
     return set_up(
         model,
         opt,
@@ -381,7 +381,7 @@ def byol_ema_teacher():
             - F.cosine_similarity(p(b["v2"]), t1).mean()
         )
 
-    base = plain(model, opt, loss_of)
+    base = plain_step(model, opt, loss_of)
 
     def step(b):
         loss = base(b)
@@ -417,7 +417,7 @@ def dropout_kept_on_for_spread():
     )
     opt = torch.optim.Adam(model.parameters(), 3e-3)
     loss_fn = nn.MSELoss()
-    step = plain(model, opt, pairloss(loss_fn))
+    step = plain_step(model, opt, pairloss(loss_fn))
 
     def evaluate():
         was = model.training
@@ -483,7 +483,7 @@ def tied_lm_ragged():
 
     model = LM()
     opt = torch.optim.Adam(model.parameters(), 5e-3)
-    step = plain(model, opt, loss_of)
+    step = plain_step(model, opt, loss_of)
     return set_up(
         model,
         opt,

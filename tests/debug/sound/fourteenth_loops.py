@@ -18,7 +18,7 @@ from tests.debug.faulty.fourteenth.kit import (
     mean_eval,
     mlp,
     pairloss,
-    plain,
+    plain_step,
     seed,
     set_up,
     sq,
@@ -51,7 +51,7 @@ def binary_network():
     model = nn.Sequential(Bin(10, 48), nn.BatchNorm1d(48), nn.Hardtanh(), Bin(48, 6))
     opt = torch.optim.Adam(model.parameters(), 5e-3)
     loss_fn = nn.CrossEntropyLoss()
-    base = plain(model, opt, pairloss(loss_fn))
+    base = plain_step(model, opt, pairloss(loss_fn))
 
     def step(b):
         loss = base(b)
@@ -285,7 +285,7 @@ def lottery_ticket_mask():
         model[0].weight.mul_(mask)
     opt = torch.optim.Adam(model.parameters(), 5e-3)
     loss_fn = nn.CrossEntropyLoss()
-    base = plain(model, opt, pairloss(loss_fn))
+    base = plain_step(model, opt, pairloss(loss_fn))
 
     def step(b):
         loss = base(b)
@@ -376,7 +376,7 @@ def length_curriculum():
 
     model = Net()
     opt = torch.optim.Adam(model.parameters(), 5e-3)
-    step = plain(model, opt, loss_of)
+    step = plain_step(model, opt, loss_of)
     return set_up(
         model,
         opt,
@@ -440,7 +440,7 @@ def pinball_upper_quantile():
 
     model = mlp(6, 32, 1)
     opt = torch.optim.Adam(model.parameters(), 3e-3)
-    step = plain(model, opt, pairloss(loss_fn))
+    step = plain_step(model, opt, pairloss(loss_fn))
     return set_up(
         model,
         opt,

@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.debug.faulty.fifteenth.kit import energy, gen, ring, seed, set_up
+from tests.debug.faulty.fifteenth.kit import energy, gen, plain_step, ring, seed, set_up
 from tests.debug.faulty.kit import pair
 
 
@@ -42,13 +42,7 @@ def vae_collapse(bug):
         rec = F.mse_loss(r, b[0]) if bug else F.mse_loss(r, b[0], reduction="sum") / len(r) / 0.2
         return rec + kl
 
-    def step(b):
-        m.train()
-        opt.zero_grad()
-        loss = loss_of(m, b)
-        loss.backward()
-        opt.step()
-        return loss.item()
+    step = plain_step(m, opt, loss_of)
 
     @torch.no_grad()
     def evaluate():
@@ -154,12 +148,7 @@ def ddpm_noise(bug):
         noise = torch.randn_like(x0)
         return F.mse_loss(model(q_sample(x0, t) if bug else q_sample(x0, t, noise), t), noise)
 
-    def step(b):
-        opt.zero_grad()
-        loss = loss_of(m, b)
-        loss.backward()
-        opt.step()
-        return loss.item()
+    step = plain_step(m, opt, loss_of)
 
     @torch.no_grad()
     def evaluate():
@@ -210,12 +199,7 @@ def vq_straight(bug):
         r, vq = model(b[0])
         return F.mse_loss(r, b[0]) + vq
 
-    def step(b):
-        opt.zero_grad()
-        loss = loss_of(m, b)
-        loss.backward()
-        opt.step()
-        return loss.item()
+    step = plain_step(m, opt, loss_of)
 
     @torch.no_grad()
     def evaluate():

@@ -3,7 +3,7 @@
 import torch
 
 from tests.debug.faulty.thirteenth.kit import Columns, gen, set_up
-from tests.debug.faulty.twelfth.kit import seed
+from tests.debug.faulty.twelfth.kit import plain_step, seed
 
 
 def markov(n, T, V, g, sharp=2.0):
@@ -53,4 +53,4 @@ def skewed(n, g, p=(0.08, 0.6, 0.02, 0.3), noise=1.5):
     return pr[y] + noise * torch.randn(n, 10, generator=g), y
 
 
-__all__ = ["Columns", "gen", "seed", "set_up"]
+__all__ = ["Columns", "gen", "plain_step", "seed", "set_up"]

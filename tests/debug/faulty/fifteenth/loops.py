@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.debug.faulty.fifteenth.kit import Columns, blobs, gen, seed, set_up, table
+from tests.debug.faulty.fifteenth.kit import Columns, blobs, gen, plain_step, seed, set_up, table
 from tests.debug.faulty.kit import pair
 
 
@@ -35,13 +35,7 @@ def distill_kl(bug):
         p = p.softmax(1) if bug else p.log_softmax(1)
         return F.kl_div(p, q.softmax(1), reduction="batchmean") * T * T
 
-    def step(b):
-        st.train()
-        opt.zero_grad()
-        loss = loss_of(st, b)
-        loss.backward()
-        opt.step()
-        return loss.item()
+    step = plain_step(st, opt, loss_of)
 
     @torch.no_grad()
     def evaluate():
@@ -355,12 +349,7 @@ def pure_bf16(bug):
     def loss_of(model, b):
         return F.mse_loss(fwd(model, b[0]), b[1])
 
-    def step(b):
-        opt.zero_grad()
-        loss = loss_of(net, b)
-        loss.backward()
-        opt.step()
-        return loss.item()
+    step = plain_step(net, opt, loss_of)
 
     @torch.no_grad()
     def evaluate():

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from tests.debug.faulty.fifteenth.kit import Columns, gen, ratings, seed, set_up
+from tests.debug.faulty.fifteenth.kit import Columns, gen, plain_step, ratings, seed, set_up
 from tests.debug.faulty.kit import pair
 
 
@@ -36,12 +36,7 @@ def pad_item(bug):
     def loss_of(model, b):
         return F.mse_loss(model(b["user"], b["item"]), b["rating"])
 
-    def step(b):
-        opt.zero_grad()
-        loss = loss_of(m, b)
-        loss.backward()
-        opt.step()
-        return loss.item()
+    step = plain_step(m, opt, loss_of)
 
     @torch.no_grad()
     def evaluate():
@@ -87,12 +82,7 @@ def tie_rank(bug):
         t = F.one_hot(b["item"], ni).float()
         return ((model(b["user"]) - t) ** 2 * (t + 0.1)).sum(1).mean()
 
-    def step(b):
-        opt.zero_grad()
-        loss = loss_of(m, b)
-        loss.backward()
-        opt.step()
-        return loss.item()
+    step = plain_step(m, opt, loss_of)
 
     @torch.no_grad()
     def evaluate():
@@ -155,12 +145,7 @@ def gcn_mask(bug):
             return F.cross_entropy(o, b["y"])
         return F.cross_entropy(o[b["train_mask"]], b["y"][b["train_mask"]])
 
-    def step(b):
-        opt.zero_grad()
-        loss = loss_of(m, b)
-        loss.backward()
-        opt.step()
-        return loss.item()
+    step = plain_step(m, opt, loss_of)
 
     @torch.no_grad()
     def evaluate():
@@ -226,12 +211,7 @@ def edge_offset(bug):
     def loss_of(model, b):
         return F.mse_loss(model(b), b["y"])
 
-    def step(b):
-        opt.zero_grad()
-        loss = loss_of(m, b)
-        loss.backward()
-        opt.step()
-        return loss.item()
+    step = plain_step(m, opt, loss_of)
 
     @torch.no_grad()
     def evaluate():
@@ -325,12 +305,7 @@ def triplet_args(bug):
             return F.triplet_margin_loss(a, n, p, margin=0.3)
         return F.triplet_margin_loss(a, p, n, margin=0.3)
 
-    def step(b):
-        opt.zero_grad()
-        loss = loss_of(m, b)
-        loss.backward()
-        opt.step()
-        return loss.item()
+    step = plain_step(m, opt, loss_of)
 
     @torch.no_grad()
     def evaluate():
@@ -387,12 +362,7 @@ def uncertainty_weights(bug):
     def loss_of(model, b):
         return crit(model(b["x"]), b)
 
-    def step(b):
-        opt.zero_grad()
-        loss = loss_of(m, b)
-        loss.backward()
-        opt.step()
-        return loss.item()
+    step = plain_step(m, opt, loss_of)
 
     @torch.no_grad()
     def evaluate():

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.debug.faulty.fifteenth.kit import Columns, gen, markov, seed, set_up
+from tests.debug.faulty.fifteenth.kit import Columns, gen, markov, plain_step, seed, set_up
 from tests.debug.faulty.kit import pair
 
 
@@ -42,13 +42,7 @@ def basket_gru(bug):
             return F.cross_entropy(lo.flatten(0, 1), ids.flatten())
         return F.cross_entropy(lo[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
 
-    def step(b):
-        m.train()
-        opt.zero_grad()
-        loss = loss_of(m, b)
-        loss.backward()
-        opt.step()
-        return loss.item()
+    step = plain_step(m, opt, loss_of)
 
     def evaluate():
         m.eval()
@@ -327,13 +321,7 @@ def review_lengths(bug):
     def loss_of(model, b):
         return F.cross_entropy(model(b["tokens"], b["length"]), b["stars"])
 
-    def step(b):
-        m.train()
-        opt.zero_grad()
-        loss = loss_of(m, b)
-        loss.backward()
-        opt.step()
-        return loss.item()
+    step = plain_step(m, opt, loss_of)
 
     @torch.no_grad()
     def evaluate():
@@ -462,12 +450,7 @@ def ctc_raw(bug):
             lo = lo.log_softmax(-1)
         return ctc(lo, b["text"], torch.full((n,), T), torch.full((n,), 3))
 
-    def step(b):
-        opt.zero_grad()
-        loss = loss_of(m, b)
-        loss.backward()
-        opt.step()
-        return loss.item()
+    step = plain_step(m, opt, loss_of)
 
     @torch.no_grad()
     def evaluate():

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, random_split
 
-from tests.debug.faulty.fifteenth.kit import gen, seed, set_up
+from tests.debug.faulty.fifteenth.kit import gen, plain_step, seed, set_up
 from tests.debug.faulty.kit import pair
 
 
@@ -171,12 +171,7 @@ def yolo_boxes(bug):
         v = giou(p, t) if bug else giou(xyxy(p), xyxy(t))
         return (1 - v).mean() + 0.05 * F.l1_loss(p, t)
 
-    def step(b):
-        opt.zero_grad()
-        loss = loss_of(net, b)
-        loss.backward()
-        opt.step()
-        return loss.item()
+    step = plain_step(net, opt, loss_of)
 
     @torch.no_grad()
     def evaluate():
@@ -276,12 +271,7 @@ def inplace_getitem(bug):
     def loss_of(model, b):
         return F.mse_loss(model(b["signal"]), b["conc"])
 
-    def step(b):
-        opt.zero_grad()
-        loss = loss_of(net, b)
-        loss.backward()
-        opt.step()
-        return loss.item()
+    step = plain_step(net, opt, loss_of)
 
     @torch.no_grad()
     def evaluate():

@@ -13,7 +13,7 @@ from tests.debug.faulty.fourteenth.kit import (
     mean_eval,
     mlp,
     pairloss,
-    plain,
+    plain_step,
     seed,
     set_up,
     views,
@@ -50,7 +50,7 @@ def simclr_views_identical(bug):
         s = (z @ z.T / 0.2).masked_fill(torch.eye(2 * n, dtype=torch.bool), -1e9)
         return F.cross_entropy(s, torch.arange(2 * n).roll(n))
 
-    step = plain(model, opt, loss_of)
+    step = plain_step(model, opt, loss_of)
 
     def evaluate():
         model.eval()
@@ -98,7 +98,7 @@ def siamese_convention_reversed(bug):
 
     model = Siamese()
     opt = torch.optim.Adam(model.parameters(), 2e-3)
-    step = plain(model, opt, loss_of)
+    step = plain_step(model, opt, loss_of)
     return set_up(
         model,
         opt,
@@ -141,7 +141,7 @@ def arcface_weights_not_trained(bug):
     opt = torch.optim.Adam(
         model.parameters() if bug else list(model.parameters()) + list(crit.parameters()), 5e-3
     )
-    step = plain(model, opt, pairloss(crit))
+    step = plain_step(model, opt, pairloss(crit))
     return set_up(
         model,
         opt,

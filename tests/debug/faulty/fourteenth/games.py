@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
-from tests.debug.faulty.fourteenth.kit import columns, gen, mlp, plain, seed, set_up
+from tests.debug.faulty.fourteenth.kit import columns, gen, mlp, plain_step, seed, set_up
 from tests.debug.faulty.kit import pair
 
 
@@ -86,7 +86,7 @@ def dqn_bitwise_not_done(bug):
             y = b["reward"] + 0.9 * target(b["next_state"]).max(1).values * alive
         return F.smooth_l1_loss(q, y)
 
-    base = plain(model, opt, loss_of)
+    base = plain_step(model, opt, loss_of)
 
     def step(b):
         loss = base(b)

@@ -13,7 +13,7 @@ from tests.debug.faulty.fourteenth.kit import (
     loader,
     mean_eval,
     mlp,
-    plain,
+    plain_step,
     ring,
     seed,
     set_up,
@@ -53,7 +53,7 @@ def vae_bce_on_normalised(bug):
 
     model = VAE()
     opt = torch.optim.Adam(model.parameters(), 3e-3)
-    step = plain(model, opt, loss_of)
+    step = plain_step(model, opt, loss_of)
 
     def mse(m, b):
         x = b[0] * 0.5 + 0.5 if bug else b[0]
@@ -99,7 +99,7 @@ def vqvae_no_straight_through(bug):
 
     model = VQ()
     opt = torch.optim.Adam(model.parameters(), 2e-3)
-    step = plain(model, opt, loss_of)
+    step = plain_step(model, opt, loss_of)
     return set_up(
         model,
         opt,
@@ -198,7 +198,7 @@ def diffusion_predicts_another_noise(bug):
 
     model = Eps()
     opt = torch.optim.Adam(model.parameters(), 2e-3)
-    step = plain(model, opt, loss_of)
+    step = plain_step(model, opt, loss_of)
 
     def evaluate():
         model.eval()
@@ -259,7 +259,7 @@ def flow_logdet_sign(bug):
 
     model = Flow()
     opt = torch.optim.Adam(model.parameters(), 2e-3)
-    step = plain(model, opt, loss_of)
+    step = plain_step(model, opt, loss_of)
     base = mean_eval(model, va, {"nll": nll})
 
     def evaluate():

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.debug.faulty.thirteenth.kit import Columns, gen, set_up
-from tests.debug.faulty.twelfth.kit import seed
+from tests.debug.faulty.twelfth.kit import plain_step, seed
 
 
 def loader(*t, bs=32, shuffle=True, s=0, **kw):
@@ -29,22 +29,6 @@ def endless(loader):
 def mlp(*sizes, act=nn.ReLU):
     layers = [part for a, b in pairwise(sizes) for part in (nn.Linear(a, b), act())]
     return nn.Sequential(*layers[:-1])
-
-
-def plain(model, opt, loss_of, sched=None, clip=None):
-    def step(batch):
-        model.train()
-        opt.zero_grad()
-        loss = loss_of(model, batch)
-        loss.backward()
-        if clip is not None:
-            clip()
-        opt.step()
-        if sched is not None:
-            sched.step()
-        return loss.item()
-
-    return step
 
 
 def pairloss(loss_fn):
@@ -146,4 +130,4 @@ def sq(m, b):
     return ((m(b[0]) - b[1]) ** 2).flatten(1).mean(1)
 
 
-__all__ = ["gen", "seed", "set_up"]
+__all__ = ["gen", "plain_step", "seed", "set_up"]

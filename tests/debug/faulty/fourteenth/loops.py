@@ -20,7 +20,7 @@ from tests.debug.faulty.fourteenth.kit import (
     mean_eval,
     mlp,
     pairloss,
-    plain,
+    plain_step,
     saving,
     seed,
     set_up,
@@ -45,7 +45,7 @@ def class_weights_as_row_weights(bug):
     model = mlp(10, 32, 6)
     opt = torch.optim.AdamW(model.parameters(), 3e-3)
     loss_fn = nn.CrossEntropyLoss()
-    step = plain(model, opt, pairloss(loss_fn))
+    step = plain_step(model, opt, pairloss(loss_fn))
     return set_up(
         model,
         opt,
@@ -91,7 +91,7 @@ def getitem_jitters_in_place(bug):
     model = mlp(24, 48, 1)
     opt = torch.optim.Adam(model.parameters(), 3e-3)
     loss_fn = nn.MSELoss()
-    step = plain(model, opt, pairloss(loss_fn))
+    step = plain_step(model, opt, pairloss(loss_fn))
     return set_up(
         model,
         opt,
@@ -142,7 +142,7 @@ def itertools_cycle_keeps_batches(bug):
     def loss_of(m, b):
         return F.mse_loss(m(b["image"]), b["keypoint"])
 
-    step = plain(model, opt, loss_of)
+    step = plain_step(model, opt, loss_of)
     it = itertools.cycle(tr) if bug else endless(tr)
 
     def train(n):
@@ -192,7 +192,9 @@ def clip_on_spent_iterator(bug):
         params = list(params)
     opt = torch.optim.SGD(params, lr=0.015, momentum=0.9)
     loss_fn = nn.MSELoss()
-    step = plain(model, opt, pairloss(loss_fn), clip=lambda: nn.utils.clip_grad_norm_(params, 0.5))
+    step = plain_step(
+        model, opt, pairloss(loss_fn), clip=lambda: nn.utils.clip_grad_norm_(params, 0.5)
+    )
     return set_up(
         model,
         opt,
@@ -217,7 +219,7 @@ def best_state_shallow_copy(bug):
     model = mlp(6, 96, 96, 1)
     opt = torch.optim.Adam(model.parameters(), 3e-3)
     loss_fn = nn.MSELoss()
-    step = plain(model, opt, pairloss(loss_fn))
+    step = plain_step(model, opt, pairloss(loss_fn))
     val = mean_eval(model, va, {"mse": sq})
     best = {"mse": float("inf"), "state": None}
 
@@ -266,7 +268,7 @@ def ema_of_parameters_only(bug):
     ema = copy.deepcopy(model).requires_grad_(False)
     opt = torch.optim.Adam(model.parameters(), 3e-3)
     loss_fn = nn.CrossEntropyLoss()
-    base = plain(model, opt, pairloss(loss_fn))
+    base = plain_step(model, opt, pairloss(loss_fn))
 
     def step(b):
         loss = base(b)
@@ -305,7 +307,7 @@ def resume_rebuilds_head(bug):
             self.model.head = nn.Linear(48, 1)
             self.opt = torch.optim.Adam(self.model.parameters(), 5e-3)
             self.loss_fn = nn.MSELoss()
-            self.step = plain(self.model, self.opt, pairloss(self.loss_fn))
+            self.step = plain_step(self.model, self.opt, pairloss(self.loss_fn))
 
         def save(self):
             return copy.deepcopy(
@@ -359,7 +361,7 @@ def bf16_weights_swallow_steps(bug):
         model.bfloat16()
     opt = torch.optim.SGD(model.parameters(), 3e-3, momentum=0.9)
     loss_fn = nn.MSELoss()
-    step = plain(model, opt, pairloss(loss_fn))
+    step = plain_step(model, opt, pairloss(loss_fn))
     return set_up(
         model,
         opt,

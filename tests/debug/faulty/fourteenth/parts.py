@@ -15,7 +15,7 @@ from tests.debug.faulty.fourteenth.kit import (
     mean_eval,
     mlp,
     pairloss,
-    plain,
+    plain_step,
     seed,
     set_up,
     sq,
@@ -63,7 +63,7 @@ def frozen_trunk_bn_drifts(bug):
     vo = loader(old[0][300:], old[1][300:], bs=40, shuffle=False)
     opt = torch.optim.Adam(model.new.parameters(), 3e-3)
     loss_fn = nn.MSELoss()
-    step = plain(model, opt, pairloss(loss_fn))
+    step = plain_step(model, opt, pairloss(loss_fn))
     en, eo = (
         mean_eval(model, va, {"new_mse": sq}),
         mean_eval(model, vo, {"old_mse": lambda m, b: (m(b[0], "old") - b[1]) ** 2}),
@@ -117,7 +117,7 @@ def lora_both_factors_zero(bug):
         [p for p in model.parameters() if p.requires_grad], 1e-2, weight_decay=0.01
     )
     loss_fn = nn.MSELoss()
-    step = plain(model, opt, pairloss(loss_fn))
+    step = plain_step(model, opt, pairloss(loss_fn))
     return set_up(
         model,
         opt,
@@ -168,7 +168,7 @@ def hypernet_writes_data(bug):
         return F.mse_loss(m(b["task"], b["x"][0]), b["y"][0])
 
     opt = torch.optim.Adam(model.parameters(), 5e-3)
-    step = plain(model, opt, loss_of)
+    step = plain_step(model, opt, loss_of)
     return set_up(
         model,
         opt,
@@ -199,7 +199,7 @@ def pinn_residual_without_graph(bug):
         du = torch.autograd.grad(u.sum(), t, create_graph=not bug, retain_graph=True)[0]
         return ((du - 3 * torch.cos(3 * t)) ** 2).mean() + 5 * m(t0).pow(2).mean()
 
-    step = plain(model, opt, loss_of)
+    step = plain_step(model, opt, loss_of)
 
     def evaluate():
         with torch.no_grad():
@@ -237,7 +237,7 @@ def lambdalr_absolute_rate(bug):
     opt = torch.optim.Adam(model.parameters(), 5e-3)
     sched = torch.optim.lr_scheduler.LambdaLR(opt, lambda n: 5e-3 * 0.997**n if bug else 0.997**n)
     loss_fn = nn.MSELoss()
-    step = plain(model, opt, pairloss(loss_fn), sched=sched)
+    step = plain_step(model, opt, pairloss(loss_fn), schedule=sched)
     return set_up(
         model,
         opt,
@@ -279,7 +279,7 @@ def scheduler_of_former_optimizer(bug):
         loader(X[:500], Y[:500], bs=8, s=44),
         loader(*curve(300, 13, noise=0.4), bs=64, shuffle=False),
     )
-    base = plain(
+    base = plain_step(
         model,
         opt,
         pairloss(loss_fn),

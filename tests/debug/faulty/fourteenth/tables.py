@@ -16,7 +16,7 @@ from tests.debug.faulty.fourteenth.kit import (
     mean_eval,
     mlp,
     pairloss,
-    plain,
+    plain_step,
     seed,
     set_up,
 )
@@ -69,7 +69,7 @@ def ids_factorised_separately(bug):
 
     model = MF()
     opt = torch.optim.Adam(model.parameters(), 1e-2)
-    step = plain(model, opt, loss_of)
+    step = plain_step(model, opt, loss_of)
     return set_up(
         model,
         opt,
@@ -114,7 +114,7 @@ def f1_counts_never_reset(bug):
             self.opt = torch.optim.Adam(self.model.parameters(), 2e-3)
             self.crit = nn.BCEWithLogitsLoss()
             self.f1 = F1()
-            self.step = plain(self.model, self.opt, pairloss(self.crit))
+            self.step = plain_step(self.model, self.opt, pairloss(self.crit))
             self.it = endless(tr)
             self.n = 0
             self.history = []
@@ -177,7 +177,7 @@ def ndcg_ascending(bug):
 
     model = Ranker()
     opt = torch.optim.Adam(model.parameters(), 3e-3)
-    step = plain(model, opt, loss_of)
+    step = plain_step(model, opt, loss_of)
 
     def ndcg(m, b):
         disc = 1 / torch.log2(torch.arange(10) + 2.0)
@@ -259,7 +259,7 @@ def graph_edges_not_offset(bug):
     def loss_of(m, b):
         return F.mse_loss(m(b), b["y"])
 
-    step = plain(model, opt, loss_of)
+    step = plain_step(model, opt, loss_of)
     return set_up(
         model,
         opt,
@@ -313,7 +313,7 @@ def gcn_loss_on_test_nodes(bug):
     tr = [data]
     model = GCN()
     opt = torch.optim.Adam(model.parameters(), 5e-3, weight_decay=5e-4)
-    step = plain(model, opt, loss_of)
+    step = plain_step(model, opt, loss_of)
 
     def evaluate():
         model.eval()
@@ -358,7 +358,7 @@ def target_encoding_of_own_label(bug):
     model = mlp(7, 24, 1)
     opt = torch.optim.Adam(model.parameters(), 2e-3)
     loss_fn = nn.BCEWithLogitsLoss()
-    step = plain(model, opt, pairloss(loss_fn))
+    step = plain_step(model, opt, pairloss(loss_fn))
     return set_up(
         model,
         opt,

@@ -15,7 +15,7 @@ from tests.debug.faulty.fourteenth.kit import (
     loader,
     mean_eval,
     pairloss,
-    plain,
+    plain_step,
     saving,
     seed,
     set_up,
@@ -81,7 +81,7 @@ def mlm_labels_everywhere(bug):
         k = b["labels"] != -100
         return (p == b["labels"])[k]
 
-    step = plain(model, opt, loss_of)
+    step = plain_step(model, opt, loss_of)
     return set_up(
         model,
         opt,
@@ -133,7 +133,7 @@ def lm_shifts_twice(bug):
     def loss_of(m, b):
         return m(**b)[0]
 
-    step = plain(model, opt, loss_of)
+    step = plain_step(model, opt, loss_of)
 
     def evaluate():
         model.eval()
@@ -251,7 +251,7 @@ def lm_float_triu_mask(bug):
     def loss_fn(o, y):
         return F.cross_entropy(o.transpose(1, 2), y)
 
-    step = plain(model, opt, pairloss(loss_fn))
+    step = plain_step(model, opt, pairloss(loss_fn))
 
     def stepwise(m, b):
         # as in generation: the model is given the prefix alone
@@ -320,7 +320,7 @@ def posenc_on_batch_axis(bug):
     model = Net()
     opt = torch.optim.Adam(model.parameters(), 3e-3)
     loss_fn = nn.CrossEntropyLoss()
-    step = plain(model, opt, pairloss(loss_fn))
+    step = plain_step(model, opt, pairloss(loss_fn))
     return set_up(
         model,
         opt,
@@ -443,7 +443,7 @@ def ctc_blank_is_a_symbol(bug):
     def loss_of(m, b):
         return ctc(m(b[0]).transpose(0, 1), b[1], b[2], b[3])
 
-    step = plain(model, opt, loss_of)
+    step = plain_step(model, opt, loss_of)
 
     def exact(m, b):
         ok = []
@@ -497,7 +497,7 @@ def word2vec_negatives_pulled(bug):
         n = m(b[0][:, None].expand(-1, 5), neg)
         return -(F.logsigmoid(m(b[0], b[1])) + F.logsigmoid(n if bug else -n).sum(1)).mean()
 
-    step = plain(model, opt, loss_of)
+    step = plain_step(model, opt, loss_of)
 
     def evaluate():
         with torch.no_grad():

@@ -14,7 +14,7 @@ from tests.debug.faulty.fourteenth.kit import (
     loader,
     mean_eval,
     pairloss,
-    plain,
+    plain_step,
     seed,
     set_up,
 )
@@ -82,7 +82,7 @@ def mask_resized_bilinear(bug):
     )
     opt = torch.optim.Adam(model.parameters(), 5e-3)
     loss_fn = nn.CrossEntropyLoss()
-    step = plain(model, opt, pairloss(loss_fn))
+    step = plain_step(model, opt, pairloss(loss_fn))
 
     def evaluate():
         model.eval()  # IoU at the masks' own size, summed over the whole set
@@ -154,7 +154,7 @@ def flipped_box_corners_not_swapped(bug):
     def loss_of(m, b):
         return F.smooth_l1_loss(m(b["image"]), b["boxes"], beta=0.05)
 
-    step = plain(model, opt, loss_of)
+    step = plain_step(model, opt, loss_of)
     return set_up(
         model,
         opt,

@@ -26,12 +26,14 @@ def loader(*of, bs=32, shuffle=True, **more):
     return DataLoader(data, bs, shuffle=shuffle, generator=G(1), **more)
 
 
-def plain_step(model, opt, loss_of, schedule=None):
+def plain_step(model, opt, loss_of, schedule=None, clip=None):
     def train_step(batch):
         model.train()
         opt.zero_grad()
         loss = loss_of(model, batch)
         loss.backward()
+        if clip is not None:
+            clip()
         opt.step()
         if schedule is not None:
             schedule.step()
