@@ -17,8 +17,10 @@ Source: ledger C01, C07, F41; PyTorch documentation, "torch.compile" and "Compil
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import operator
+import re
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -83,6 +85,10 @@ class OneGraph:
         self.admitted: list[str] = []
         """Shapes of batches that get a graph."""
         self._graphs: dict[Any, Graph | None] = {}
+        self._guarded: dict[Any, int] = {}
+        """Calls of a graph whose guards are still to be tried, each of them, by the batches' key."""
+        self._unguarded: Any = None
+        """Made by `_without_guards` since other code than the engine's last ran."""
         self._used: list[Tensor] = []
         self._options = _Options([])
         self._state = _Remembered({})
@@ -128,23 +134,40 @@ class OneGraph:
         if self.refused:
             return None
         ready, self._ready = self._ready and alone, False
-        if not ready and not self._look():
-            return None
+        if not ready:
+            self._unguarded = None
+            if not self._look():
+                return None
         batch = micro_batches[0] if ready else moved(micro_batches[0], self.device)
         key = _key_of(batch)
         graph = self._graphs[key] if key in self._graphs else self._admit(key, batch)
         if graph is None:
             return None
         try:
-            outcome = Outcome(*graph(batch))
+            outcome = Outcome(*self._call(graph, key, batch, ready))
         except (
             torch._dynamo.exc.TorchDynamoException,
             torch._dynamo.exc.FailOnRecompileLimitHit,
         ) as error:
-            self.refuse(_in_words(error))
+            self.refuse(_no_longer_true(graph, batch) or _in_words(error))
             return None
         self._ready = True
         return self._report(batch, outcome, measure_norm)
+
+    def _call(self, graph: Graph, key: Any, batch: Any, ready: bool) -> tuple[Any, ...]:
+        """Call a graph; without its guards, if they can only say what they said at the last update.
+
+        Guards ask whether all that the graph was made for still holds. Between two updates of which
+        only the engine knows, the step itself alone could change that, as a counter does in
+        `forward`; the first calls of a graph, guarded each, have then met torch's limit.
+        """
+        if self._guarded[key] or not ready:
+            self._guarded[key] = max(self._guarded[key] - 1, 0)
+            return graph(batch)
+        if self._unguarded is None:
+            self._unguarded = _without_guards()
+        with self._unguarded:
+            return graph(batch)
 
     def _report(self, batch: Any, outcome: Outcome, measure_norm: bool) -> StepReport:
         value, weight, sums, norm, found = outcome
@@ -174,6 +197,7 @@ class OneGraph:
         elif graph := self._make(batch):
             self.admitted = list(dict.fromkeys([*self.admitted, shapes]))
         self._graphs[key] = graph
+        self._guarded[key] = torch._dynamo.config.recompile_limit + 1
         return graph
 
     def _make(self, batch: Any) -> Graph | None:
@@ -516,6 +540,14 @@ def _distance(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> float:
     return share if torch.isfinite(size) else 0.0
 
 
+def _without_guards() -> Any:
+    """A context in which graphs are called without trying their guards; outside of it, what stands
+    now. Entered often, since making it takes as long as many guards."""
+    context = torch.compiler.set_stance(skip_guard_eval_unsafe=True)  # and enters it
+    context.__exit__(None, None, None)
+    return context if context.prev.stance == "default" else contextlib.nullcontext()
+
+
 def _alone(function: types.FunctionType) -> types.FunctionType:
     """The function with code of its own, since torch allows 8 graphs per code, of all runs."""
     code = function.__code__.replace(co_name=f"step_{next(_numbers)}")
@@ -525,6 +557,27 @@ def _alone(function: types.FunctionType) -> types.FunctionType:
 def _in_words(error: BaseException) -> str:
     lines = str(error).strip().splitlines() or [""]
     return f"compile='step': torch.compile gave up ({type(error).__name__}: {lines[0][:160]})."
+
+
+def _no_longer_true(graph: Graph, batch: Any) -> str:
+    """Which guard of a graph fails, in words; empty if none does. Nothing is computed."""
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        try:
+            graph(batch)
+        except torch._dynamo.exc.RecompileError as error:
+            guards = re.findall(r"^\s*- \d+/\d+: (.*?)\s*(?:#|$)", str(error), re.MULTILINE)
+        except torch._dynamo.exc.TorchDynamoException:
+            return ""
+        else:
+            return ""
+    return (
+        (
+            f"compile='step': the graph holds only as long as {guards[0]}, and that has changed. A "
+            "number that `forward` counts up can be a tensor, filled in place."
+        )
+        if guards
+        else ""
+    )
 
 
 def _say(text: str) -> None:

@@ -284,6 +284,67 @@ def test_what_others_change_between_updates_is_seen_also_where_batches_are_cut_f
     assert len(looked) == (epochs if by in ("on_epoch_start", "nobody") else updates)
 
 
+class Remembering(nn.Linear):
+    """A layer that keeps a number of Python's from call to call, and scales by it."""
+
+    def __init__(self, after):
+        super().__init__(5, 3)
+        self.after, self.number = after, 0
+
+    def forward(self, inputs):
+        scale = 1 / (1 + self.number)
+        self.number = self.after(self.number)
+        return super().forward(inputs) * scale
+
+
+@pytest.mark.parametrize(
+    "after, settles",
+    [
+        (lambda number: number, True),
+        (lambda number: 7, True),
+        (lambda number: 1 - number, False),
+        (lambda number: number + 1, False),
+    ],
+    ids=["kept", "filled once", "by turns", "counts"],
+)
+@pytest.mark.filterwarnings("ignore:compile='step'")
+def test_what_a_model_remembers_is_seen_also_where_guards_are_no_longer_tried(
+    traced, monkeypatch, after, settles
+):
+    unguarded = []
+    without = one_graph._without_guards
+    monkeypatch.setattr(one_graph, "_without_guards", lambda: unguarded.append(1) or without())
+    ended = []
+    for compile in (False, "step"):
+        torch.manual_seed(0)
+        model = Remembering(after)
+        moves = SGD(model.parameters(), lr=0.1)
+        trainer = Trainer(model, nn.CrossEntropyLoss(), moves, compile=compile, device="cpu")
+        trainer.fit(InMemoryLoader(X.repeat(10, 1), Y.repeat(10), 5), epochs=2, progress=False)
+        ended.append(weights_of(model))
+    torch.testing.assert_close(*ended)
+    assert ("as long as model.number == " in trainer.one_graph.refused) != settles
+    assert bool(unguarded) == settles
+    assert torch._dynamo.eval_frame._stance.skip_guard_eval_unsafe is False
+
+
+def test_a_stance_of_the_users_stays(traced, monkeypatch):
+    """`force_eager` between two epochs, and the default one again."""
+    stances = []
+
+    class Sets(Callback):
+        def on_epoch_start(self, trainer):
+            stances.append(torch._dynamo.eval_frame._stance.stance)
+            torch.compiler.set_stance("force_eager" if len(stances) == 2 else "default")
+
+    trainer = make("step", callbacks=[Sets()])
+    try:
+        trainer.fit(InMemoryLoader(X.repeat(10, 1), Y.repeat(10), 5), epochs=4, progress=False)
+    finally:
+        torch.compiler.set_stance("default")
+    assert stances == ["default", "default", "force_eager", "default"]
+
+
 def test_a_state_that_is_replaced_again_and_again_ends_the_graph(traced):
     class Each(Callback):
         def on_update_end(self, trainer):
