@@ -86,7 +86,7 @@ class OneGraph:
         """Shapes of batches that get a graph."""
         self._graphs: dict[Any, Graph | None] = {}
         self._guarded: dict[Any, int] = {}
-        """Calls of a graph whose guards are still to be tried, each of them, by the batches' key."""
+        """Calls still to come in which the guards are tried, by the key of the batches."""
         self._unguarded: Any = None
         """Made by `_without_guards` since other code than the engine's last ran."""
         self._used: list[Tensor] = []
