@@ -4,8 +4,14 @@ import os
 from collections.abc import Sequence
 from typing import TypeVar
 
+import pytest
+
 Item = TypeVar("Item")
 THOROUGH = bool(os.environ.get("THOROUGH"))
+
+
+only_thorough = pytest.mark.skipif(not THOROUGH, reason="make thorough tries it")
+"""Of a test that takes long for what a shorter one shows on less."""
 
 
 def sample(items: Sequence[Item], every: int) -> list[Item]:

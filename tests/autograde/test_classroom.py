@@ -24,7 +24,7 @@ from autograde.demo import compare
 from autograde.sandbox.limits import Limits
 from autograde.seeds import new_seed
 from autograde.sources import source_paths
-from tests.sampling import THOROUGH
+from tests.sampling import THOROUGH, only_thorough
 from tests.short_class import hand_in, short_class, submission
 
 NAMES = list(source_paths())
@@ -135,6 +135,7 @@ def test_the_report_prints_a_table_and_json(example_class):
 
 
 @pytest.mark.slow
+@only_thorough
 def test_stock_nbgrader_works_in_a_class_directory_and_gives_the_same_points(
     example_class, tmp_path
 ):

@@ -28,7 +28,7 @@ from autograde.words import message
 from course.data import load
 from course.debug import climb
 from course.engine import seed_everything
-from tests.sampling import sample
+from tests.sampling import only_thorough, sample
 
 IDS = list(bank.asks_for_value())
 NAMES = ("ada", "Zoë Müller", "s-1234567", "李", *(f"student{i}" for i in range(30)))
@@ -450,6 +450,7 @@ print(json.dumps({tune.id: tune.counts(tuple(tune.good.items())) for tune in tun
 
 
 @pytest.mark.slow
+@only_thorough
 def test_an_arena_counts_the_same_updates_with_other_instructions_of_the_processor():
     """A machine with narrower registers adds in another order, and rounds in other places."""
     counted = {}
@@ -582,7 +583,7 @@ def test_the_ladder_stops_where_the_post_mortem_says(fault):
 CODE = ("03a.early-stopping", "03a.fix-the-loop")
 
 
-@pytest.mark.parametrize("id", CODE)
+@pytest.mark.parametrize("id", sample(CODE, 2))
 def test_code_of_other_kinds_is_judged_on_fresh_cases(id):
     exercise = bank.load(id)
     for seed in range(3):

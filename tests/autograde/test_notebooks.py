@@ -222,7 +222,7 @@ def test_every_exercise_of_a_notebook_is_checked_shown_and_hidden(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sample(NAMES, 4))  # all: make notebooks
+@pytest.mark.parametrize("name", sample(NAMES, 8))  # all: make notebooks
 def test_with_its_solutions_a_notebook_runs_through_without_a_warning(name, shared):
     run = worked_through(name, shared)
     assert run.faults == ()

