@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import random
 import sys
-import time
 import warnings
 from functools import partial
 from itertools import product
@@ -293,13 +292,12 @@ def test_generators_are_found_once_and_in_the_same_order():
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create", "ignore:a resumed run would not")
 def test_workers_end_with_their_loader_though_the_trainer_is_part_of_a_cycle():
-    """Collected with a cycle, queues close before the workers are told: 5 s for each of them."""
+    """Collected with a cycle, queues close before the workers are told, which are ended after 5 s
+    each, and not with 0."""
     loader = make("plain", from_global, 2, persistent_workers=True)
     trainer = trainer_of(None)
     trainer.fit(loader, max_updates=1, progress=False)
     workers = loader._iterator._workers
-    started = time.perf_counter()
     del loader, trainer
     gc.collect()
-    assert time.perf_counter() - started < 9
     assert all(worker.exitcode == 0 for worker in workers)
