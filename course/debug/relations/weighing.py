@@ -160,6 +160,25 @@ def positives(session: Session) -> Iterator[Finding]:
             {"share_of_yes": float(yes[known][place]), "pos_weight": float(weight[known][place])},
             "pos_weight = (y == 0).sum() / (y == 1).sum()",
         )  # fmt: skip
+    elif len(weight) == int(known.sum()) and (off := _of_another_column(session, weight)) > RARER:
+        yield Finding(
+            "class-weights-inverted", "warning",
+            "Each label's pos_weight is the negatives over the positives of another label: sorted, "
+            f"they match exactly; in the labels' own order they are off by up to {off:.3g} times.",
+            {"pos_weight": weight.tolist(), "off": off},
+            "pos_weight = (y == 0).sum(0) / (y == 1).sum(0)  # in the order of the columns of y",
+        )  # fmt: skip
+
+
+def _of_another_column(session: Session, weight: Tensor) -> float:
+    """The same of the weights of positive answers, one for each column of 0 and 1 in the data."""
+    rows = [t for b in session.epoch.batches for t in tensors_in(b)
+            if t.dim() == 2 and t.shape[1] == len(weight) and _is_yes_or_no(t)]  # fmt: skip
+    if len(rows) != len(session.epoch.batches) or not session.epoch.whole:
+        return 1.0
+    yes = torch.cat(rows).double().mean(0).cpu()
+    inside = bool(((yes > 0) & (yes < 1)).all())
+    return _of_another_class(yes / (1 - yes), weight) if inside else 1.0
 
 
 def drawn(session: Session) -> Iterator[Finding]:
@@ -189,6 +208,15 @@ def drawn(session: Session) -> Iterator[Finding]:
             {"examples": [int(counts[often]), int(counts[rare])],
              "weights": [float(each[often]), float(each[rare])]},
             "weights = (1 / class_counts)[labels]  # not class_counts[labels]",
+        )  # fmt: skip
+    elif bool((each > 0).all()) and (off := _of_another_class(counts, each)) > RARER:
+        yield Finding(
+            "class-weights-inverted", "warning",
+            "The sampler's weights are those that the counts of the classes ask for, but of other "
+            "classes: sorted, they match the sorted counts exactly; in the classes' own order they "
+            f"are off by up to {off:.3g} times.",
+            {"examples": counts.tolist(), "weights": each.tolist(), "off": off},
+            "weights = (1 / torch.bincount(labels))[labels]  # counts in the classes' order",
         )  # fmt: skip
 
 
