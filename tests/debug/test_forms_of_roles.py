@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 from course.debug.probes.session import FORWARDS, WITHOUT_GRAPH, Session
 from course.debug.probes.setup import as_setup
-from course.debug.relations import boxes, ended, ties, untaught, weighing, worth
+from course.debug.relations import boxes, direction, ended, ties, untaught, weighing, worth
 from tests.debug.faulty.thirteenth.kit import Columns, gen
 from tests.debug.told import cases, said
 
@@ -220,6 +220,66 @@ def test_class_weights_are_of_their_own_classes(kind, is_told):
                 train_loader=DataLoader(TensorDataset(torch.randn(len(y), 5), y), 32),
                 loss_fn=nn.CrossEntropyLoss(weight=weight))  # fmt: skip
     assert said(weighing.classes, made) == ["class-weights-inverted"] * is_told
+
+
+@cases(faulty=("by count",), sound=("by class", "all alike"))
+def test_a_sampler_draws_classes_by_their_own_counts(kind, is_told):
+    torch.manual_seed(0)
+    y = torch.cat([torch.full((n,), k) for k, n in enumerate((40, 200, 12, 90))])
+    counts = torch.bincount(y).float()
+    counts = counts.sort(descending=True).values if is_told else counts
+    each = torch.ones(len(y)) if kind == "all alike" else (1 / counts)[y]
+    rows, model = TensorDataset(torch.randn(len(y), 5), y), nn.Linear(5, 4)
+    made = dict(model=model, optimizer=torch.optim.Adam(model.parameters()),
+                train_loader=DataLoader(rows, 32, sampler=WeightedRandomSampler(each, len(y))),
+                loss_fn=nn.CrossEntropyLoss())  # fmt: skip
+    assert said(weighing.drawn, made) == ["class-weights-inverted"] * is_told
+
+
+@cases(faulty=("by count",), sound=("by label", "square roots", "one for all"))
+def test_positives_weigh_by_their_own_label(kind, is_told):
+    torch.manual_seed(0)
+    y = (torch.rand(320, 4) < torch.tensor([0.3, 0.05, 0.15, 0.6])).float()
+    yes = y.sum(0).sort(descending=True).values if is_told else y.sum(0)
+    weight = (320 - yes) / yes
+    weight = weight.sqrt() if kind == "square roots" else weight
+    weight = torch.tensor(3.0) if kind == "one for all" else weight
+    model = nn.Linear(5, 4)
+    made = dict(model=model, optimizer=torch.optim.Adam(model.parameters()),
+                train_loader=DataLoader(TensorDataset(torch.randn(320, 5), y), 32),
+                loss_fn=nn.BCEWithLogitsLoss(pos_weight=weight))  # fmt: skip
+    assert said(weighing.positives, made) == ["class-weights-inverted"] * is_told
+
+
+@cases(faulty=("no minus",), sound=("minus", "slow"))
+def test_a_policy_follows_its_reward(kind, is_told):
+    torch.manual_seed(0)
+    best, model = torch.randn(6, 3), nn.Linear(6, 3)
+    states = torch.randn(100, 6, generator=gen(2))
+
+    def loss_of(model, b):
+        law = torch.distributions.Categorical(logits=model(b["s"]))
+        action = law.sample()
+        reward = ((b["s"] @ best).argmax(1) == action).float()
+        loss = (law.log_prob(action) * (reward - reward.mean())).mean()
+        return loss if is_told else -loss
+
+    @torch.no_grad()
+    def evaluate():
+        return {"mean_reward": float(((states @ best).argmax(1) == model(states).argmax(1))
+                                     .float().mean())}  # fmt: skip
+
+    made = of(model, Columns(s=torch.randn(400, 6)), loss_of, evaluate=evaluate)
+    opt = made["optimizer"] = torch.optim.Adam(model.parameters(), 1e-4 if kind == "slow" else 0.03)
+
+    def train_step(b):
+        opt.zero_grad()
+        loss = loss_of(model, b)
+        loss.backward()
+        opt.step()
+        return loss.item()
+
+    assert said(direction.follows, {**made, "train_step": train_step}) == ["loss-negated"] * is_told
 
 
 @pytest.mark.parametrize(("graph", "counted"), [(True, 1), (False, WITHOUT_GRAPH)])
