@@ -15,24 +15,17 @@ from tests.sampling import sample
 
 HERE = {p.name: p for p in PAIRS if any(hasattr(part, p.name) for part in fifteenth.PARTS)}
 TOLD = [name for name in HERE if name not in fifteenth.MISSED]
-SILENT = [name for name in fifteenth.MISSED if name != "refit_labels"]
 ODD = [name for name in SOUND if hasattr(odd, name) or hasattr(odd_loops, name)]
 
 
 def test_all_programs_of_the_fifteenth_set_are_tried():
-    assert len(HERE) == 40 and len(HERE) - len(TOLD) == len(fifteenth.MISSED)
+    assert len(HERE) == 40 and len(TOLD) == 39
     assert len(ODD) == 20  # test_diagnose diagnoses them, with the others that are sound
 
 
 @pytest.mark.parametrize("name", sample(TOLD, 10))
 def test_the_fault_is_named_first_and_its_twin_is_left_alone(name):
     assert_told_apart(HERE[name])
-
-
-@pytest.mark.parametrize("name", sample(SILENT, 5))
-def test_what_is_missed_is_not_said_to_be_another_fault(name):
-    faulty = diagnose(HERE[name].make(True))
-    assert faulty.ok, f"{fifteenth.MISSED[name]}: {faulty}"
 
 
 def test_labels_that_moved_are_told_where_a_class_is_lacking_too():

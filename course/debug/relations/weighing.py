@@ -22,6 +22,13 @@ RARER, HEAVIER = 1.5, 1.2
 """Ratios of two classes' frequencies, and of their weights, from which their order means something:
 rounding and smoothed counts stay below."""
 
+POWERS = (1.0, 0.5)
+"""Weights of classes are one over their counts, or over the roots of these."""
+FITS = 0.02
+"""Largest distance of logarithms of weights from such a rule that rounding and a few examples held
+out make; three or more weights of another origin do not all come so near."""
+LEAST_CLASSES = 3
+"""Classes of which weights in another order are told from weights turned over."""
 LEAST_ROWS = 8
 """Rows of a batch among which weights are dealt out in another order."""
 EXACT = 1e-5
@@ -102,6 +109,27 @@ def classes(session: Session) -> Iterator[Finding]:
              "weights": [float(weight[often]), float(weight[rare])]},
             "weight = 1 / class_counts  # not class_counts; then weight / weight.mean()",
         )  # fmt: skip
+    elif session.epoch.whole and (off := _of_another_class(counts, weight)) > RARER:
+        yield Finding(
+            "class-weights-inverted", "warning",
+            "The weights are those that the counts of the classes ask for, but of other classes: "
+            f"sorted, they match the sorted counts {[int(c) for c in counts.sort().values]} "
+            f"exactly; in the classes' own order they are off by up to {off:.3g} times.",
+            {"examples": counts.tolist(), "weights": weight.tolist(), "off": off},
+            "counts = Counter(labels)  # most_common() is by count\n"
+            "weight = 1 / torch.tensor([counts[k] for k in range(num_classes)])",
+        )  # fmt: skip
+
+
+def _of_another_class(counts: Tensor, weight: Tensor) -> float:
+    """By how many times weights are off that follow the counts exactly when both are sorted; 1 if
+    they do not."""
+    often, heavy = counts.log(), weight.log()
+    for power in POWERS if len(counts) >= LEAST_CLASSES else ():
+        rest = heavy.sort(descending=True).values + power * often.sort().values
+        if float(rest.max() - rest.min()) < FITS:
+            return math.exp(float((heavy + power * often - rest.mean()).abs().max()))
+    return 1.0
 
 
 def positives(session: Session) -> Iterator[Finding]:
@@ -132,6 +160,25 @@ def positives(session: Session) -> Iterator[Finding]:
             {"share_of_yes": float(yes[known][place]), "pos_weight": float(weight[known][place])},
             "pos_weight = (y == 0).sum() / (y == 1).sum()",
         )  # fmt: skip
+    elif len(weight) == int(known.sum()) and (off := _of_another_column(session, weight)) > RARER:
+        yield Finding(
+            "class-weights-inverted", "warning",
+            "Each label's pos_weight is the negatives over the positives of another label: sorted, "
+            f"they match exactly; in the labels' own order they are off by up to {off:.3g} times.",
+            {"pos_weight": weight.tolist(), "off": off},
+            "pos_weight = (y == 0).sum(0) / (y == 1).sum(0)  # in the order of the columns of y",
+        )  # fmt: skip
+
+
+def _of_another_column(session: Session, weight: Tensor) -> float:
+    """The same of the weights of positive answers, one for each column of 0 and 1 in the data."""
+    rows = [t for b in session.epoch.batches for t in tensors_in(b)
+            if t.dim() == 2 and t.shape[1] == len(weight) and _is_yes_or_no(t)]  # fmt: skip
+    if len(rows) != len(session.epoch.batches) or not session.epoch.whole:
+        return 1.0
+    yes = torch.cat(rows).double().mean(0).cpu()
+    inside = bool(((yes > 0) & (yes < 1)).all())
+    return _of_another_class(yes / (1 - yes), weight) if inside else 1.0
 
 
 def drawn(session: Session) -> Iterator[Finding]:
@@ -161,6 +208,15 @@ def drawn(session: Session) -> Iterator[Finding]:
             {"examples": [int(counts[often]), int(counts[rare])],
              "weights": [float(each[often]), float(each[rare])]},
             "weights = (1 / class_counts)[labels]  # not class_counts[labels]",
+        )  # fmt: skip
+    elif bool((each > 0).all()) and (off := _of_another_class(counts, each)) > RARER:
+        yield Finding(
+            "class-weights-inverted", "warning",
+            "The sampler's weights are those that the counts of the classes ask for, but of other "
+            "classes: sorted, they match the sorted counts exactly; in the classes' own order they "
+            f"are off by up to {off:.3g} times.",
+            {"examples": counts.tolist(), "weights": each.tolist(), "off": off},
+            "weights = (1 / torch.bincount(labels))[labels]  # counts in the classes' order",
         )  # fmt: skip
 
 

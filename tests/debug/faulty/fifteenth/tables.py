@@ -11,7 +11,7 @@ from tests.debug.faulty.fifteenth.kit import Columns, gen, plain_step, ratings, 
 from tests.debug.faulty.kit import pair
 
 
-@pair("wrong-gradient")
+@pair("frozen-params")
 def pad_item(bug):
     """padding_idx=0, as in a text model, but items are numbered from 0: the embedding of the most
     popular never learns. After 300 steps val_mse is 0.7863 instead of 0.1103."""
