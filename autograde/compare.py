@@ -114,9 +114,12 @@ def _not_an_answer(field: str, got: Any) -> str:
         said = got[UNFIT]
         return said if isinstance(said, str) else str(said)
     if field == CHANGED and isinstance(got, (list, tuple)) and got:
-        named = ", ".join(str(one)[:LONGEST_NAME] for one in got[:MOST_NAMED])
-        more = f" and {len(got) - MOST_NAMED} more" if len(got) > MOST_NAMED else ""
-        said = f"Your function changed {named}{more}, which should stay as it was."
+        named = [str(one)[:LONGEST_NAME] for one in got[:MOST_NAMED]]
+        more = [f"{len(got) - MOST_NAMED} more"] if len(got) > MOST_NAMED else []
+        *first, last = named + more
+        listed = f"{', '.join(first)} and {last}" if first else last
+        before = "they were" if first else "it was"
+        said = f"Your function changed {listed}, which should stay as {before}."
         return Reported(said) if isinstance(got[0], Reported) else said
     return ""
 

@@ -116,6 +116,8 @@ def _expected_in_words(what: str, difference: Difference) -> str:
         return f"{what[:-3]} should be given for {expected}, but yours is given for {got}."
     if expected.startswith("shape ") and got.startswith("shape "):
         return f"{what} should have {expected}, but yours has {got}."
+    if what.endswith(":"):
+        return f"{what} expected {expected}, but got {got}."
     return f"{what} should be {expected}, but yours is {got}."
 
 

@@ -11,7 +11,8 @@ EXERCISE = Number(
         "The slope of a mean does not depend on x, that of a square does, and ties share a slope.",
         "2·x[i] for squares, 1/n for the mean, 1/k for each of k largest; uncleared calls add up."),
     question="x is a float32 leaf with {n} entries: x[0] = {a}, the last {k} are all {m}, and "
-             "every other entry is below {m}. Before each of the four lines, x.grad is None.",
+             "every other entry is below {m}. Before each of the four lines, x.grad is None. "
+             "Write a fraction as one, e.g. 1/7, or with three digits.",
     inputs={"n": (8, 12), "k": (3, 5), "a": (4, 9), "m": (11, 19)},
     answer=lambda n, k, a, m: {"square": 2 * a, "mean": 1 / n, "max": 1 / k, "twice": 2 * a + 1},
     parts=(Part("square", "x.grad[0] after `x.square().sum().backward()`", points=1),

@@ -160,6 +160,9 @@ norm_of_nothing, *norm_of_nothing_or_raises = (
     measured_late(norm, (SCHEDULE, SCHEDULE + CLEAR))
     for norm in (LATER_NORM, STACKED, JOINED, ROOT_AT_LAST)
 )
+sum_of_norms_after_step = measured_late(
+    "sum(p.grad.norm() for p in model.parameters() if p.grad is not None)"
+)
 first_of_two_forwards = slip(
     (FORWARD, "    first = criterion(model(inputs), targets)\n" + FORWARD),
     ("loss.item()", "first.item()"),
@@ -336,6 +339,10 @@ EXERCISE = Exercise(
         Wrong("norm-after-step", norm_after_step,
               "The norm was computed after optimizer.step(), which may clear the gradients. "
               "Compute it before.", sure=True),
+        Wrong("sum-of-norms-after-step", sum_of_norms_after_step,
+              "The norms of the tensors were added up, after optimizer.step(), which may clear the "
+              "gradients. Compute the norm before it: add up the squares, and take one root.",
+              sure=True),
         *(Wrong("norm-after-step", late, raises=NOTHING_LEFT, sure=True)
           for late in norm_after_step_or_raises),
         Wrong("norm-of-nothing", norm_of_nothing,

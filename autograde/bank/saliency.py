@@ -139,6 +139,13 @@ def fills_the_parameters(model, images, labels):
     return steepest(pixels.grad)
 
 
+def backward_on_the_images(model, images, labels):
+    model.eval()
+    images.requires_grad_()
+    chosen(model(images), labels).backward()
+    return steepest(images.grad)
+
+
 def clears_the_parameters(model, images, labels):
     found = fills_the_parameters(model, images, labels)
     model.zero_grad()
@@ -392,6 +399,14 @@ EXERCISE = Exercise(
             fills_the_parameters,
             "backward() has added to the parameters' .grad. torch.autograd.grad(score, pixels) "
             "leaves it alone.",
+        ),
+        Wrong(
+            "backward-on-the-images",
+            backward_on_the_images,
+            "backward() filled .grad of the parameters and of the images themselves, and the model "
+            "stayed in eval mode. Under torch.enable_grad(), take torch.autograd.grad(score, "
+            "pixels) of a copy of the images; then restore each module's mode.",
+            raises="does not require grad",
         ),
         Wrong(
             "clears-the-parameters",

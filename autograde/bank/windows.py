@@ -5,6 +5,15 @@ from math import ceil
 from autograde.exercise import Part, Wrong
 from autograde.kinds import Number
 
+
+def across_and_rounded_down(n, b, k, e):
+    """All micro-batches of the run over K; nothing where that is another mistake's number."""
+    all_of_them, per_epoch = e * ceil(n / b), ceil(n / b) // k
+    updates = all_of_them // k
+    others = (all_of_them / k, e * per_epoch)  # `across-epochs`, `rest-left-out`
+    return {} if updates in others else {"updates": updates}
+
+
 EXERCISE = Number(
     id="03a.windows", title="count the updates of a run", minutes=5, difficulty=1,
     source='Chapter 3, "Basic vocabulary", and its quiz', ledger=("N03", "N05", "T12"),
@@ -31,6 +40,9 @@ EXERCISE = Number(
         Wrong("across-epochs", lambda n, b, k, e: {"updates": ceil(e * ceil(n / b) / k)},
               "That lets an update continue into the next epoch. Count those of one epoch, then "
               "multiply."),
+        Wrong("across-epochs-rest-left-out", across_and_rounded_down,
+              "That lets an update continue into the next epoch, and leaves out the last, short "
+              "one. Count those of one epoch, rounded up, then multiply."),
         Wrong("times-k", lambda n, b, k, e: {"updates": e * ceil(n / b) * k},
               "That multiplies by K. {k} micro-batches make one update, so there are fewer."),
         Wrong("k-forgotten", lambda n, b, k, e: {"updates": e * ceil(n / b)},

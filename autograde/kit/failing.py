@@ -7,7 +7,8 @@
     case.run(accumulate)          # is it right now?
 
 The search draws cases as the check does, with the smallest sizes and values of one decimal first,
-and takes the one with the fewest numbers among those that fail. It runs on request, for at most
+and takes the one with the fewest numbers among those that fail as the check saw its part fail, or
+among those that fail otherwise if there are none. It runs on request, for at most
 `SEARCH_S`, so a check does not take longer because of it.
 """
 
@@ -24,7 +25,7 @@ from autograde.words import difference_in_words, wrong_in_words
 
 if TYPE_CHECKING:
     from autograde.exercise import Answer, Case, Exercise, Part
-    from autograde.verdict import Verdict
+    from autograde.verdict import PartResult, Verdict
 
 SEARCH_S = 2.0
 """How long the search for a smaller case may take."""
@@ -218,24 +219,34 @@ def _smallest(exercise: Exercise, function: Callable[..., Any], verdict: Verdict
     from autograde.questions import difference_in
     from autograde.quiet import quiet
 
-    failed = [result.part for result in verdict.parts if not result.passed]
+    failed = [result for result in verdict.parts if not result.passed]
     ends, best = time.monotonic() + SEARCH_S, None
     drawn = [(slack, seed) for slack, seeds in ROUNDS for seed in range(seeds)]
     for slack, seed in (*drawn, (None, verdict.seed)):
-        for part in failed:
+        for result in failed:
+            part = result.part
             for case in exercise.cases(part, seed, slack=slack):
-                size = numbers_in(case)
-                if best is not None and (best[0] <= size or time.monotonic() > ends):
+                rank = (False, numbers_in(case))
+                if best is not None and (best[0] <= rank or time.monotonic() > ends):
                     continue
                 with written_by_hand(exercise), quiet():
                     answer = answer_of(exercise, function, case)
-                if not isinstance(answer, dict) or difference_in(exercise, part, case, answer):
-                    best = size, part, case, answer
+                found = isinstance(answer, dict) and difference_in(exercise, part, case, answer)
+                rank = (not _as_checked(result, answer, found), rank[1])
+                if found is not None and (best is None or rank < best[0]):
+                    best = rank, part, case, answer
         if best is not None and time.monotonic() > ends:
             break
     if best is None:  # it was wrong when it was checked, and is not any more
         raise LookupError(f"No case fails any more: run the check of {exercise.id} again.")
     return FailingCase(exercise, *best[1:])
+
+
+def _as_checked(result: PartResult, answer: Any, found: Any) -> bool:
+    """Whether a case fails as the check saw its part fail: there may be more than one fault."""
+    if result.raised or not isinstance(answer, dict):
+        return bool(result.raised) and getattr(answer, "kind", None) == result.raised.kind
+    return bool(result.difference and found) and found.field == result.difference.field
 
 
 def numbers_in(value: Any) -> int:

@@ -163,11 +163,17 @@ def is_close(asked: Question, value: Any, answer: Any) -> bool:
     return same_length and all(abs(g - a) <= asked.within * abs(a) + 1e-12 for g, a in pairs)
 
 
+def how_close(asked: Question, value: Any, answer: Any) -> str:
+    """`right`, `close` or `off`."""
+    if not is_close(asked, value, answer):
+        return "off"
+    return "right" if value == answer or asked.kind == "choice" else "close"
+
+
 def _it_is(asked: Question, value: Any, answer: Any) -> str:
     it_is = f"it is {said_by(asked, answer)}"
     if is_close(asked, value, answer):
-        right = value == answer or asked.kind == "choice"
-        return f"{it_is}: {'right' if right else 'close'}."
+        return f"{it_is}: {how_close(asked, value, answer)}."
     if asked.kind != "number" or value * answer <= 0:
         return f"{it_is}."
     factor = max(value / answer, answer / value)

@@ -12,7 +12,7 @@ from typing import Any
 
 from autograde.kit import record
 from autograde.kit.chapters import Question, chapter_named
-from autograde.kit.guess import Standing, is_close, said_by
+from autograde.kit.guess import Standing, how_close, said_by
 from autograde.kit.outline import outlines
 from autograde.kit.standing import NotebookStanding, all_standings, notebook_standing
 from course.tables import Markup, html_table
@@ -162,8 +162,8 @@ def _guess_row(asked: Question, state: Standing) -> list[str]:
         yours = "–"
     answer = "–" if state.answer is None else said_by(asked, state.answer)
     both = state.value is not None and state.answer is not None
-    close = is_close(asked, state.value, state.answer) if both else None
-    return [asked.question, yours, answer, {True: "close", False: "off", None: ""}[close]]
+    how = how_close(asked, state.value, state.answer) if both else ""
+    return [asked.question, yours, answer, how]
 
 
 def _notes(

@@ -35,7 +35,7 @@ def plot_lr_curve(curve: Any) -> Figure:
         steepest = curve.suggest("steepest").lr
         ax.axvspan(steepest / 1.5, steepest * 1.5, color=GREEN, alpha=0.2, label="steepest")
         chosen = curve.suggestion
-        ax.axvline(chosen.lr, color=RED, linestyle="--", label=f"{chosen.rule}: {chosen.lr:.1e}")
+        ax.axvline(chosen.lr, color=RED, linestyle="--", label=f"suggested: {chosen.lr:.1e}")
     tried = [(lr, loss) for lr, loss in curve.trials if math.isfinite(loss)]
     if tried:
         ax.plot(*zip(*tried, strict=True), "D:", color=GREEN, markersize=4, label="tried out")

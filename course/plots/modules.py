@@ -107,12 +107,15 @@ def plot_overflow(shifts: Sequence[float], results: Mapping[str, Sequence[float]
     return figure
 
 
-def plot_targets(targets: Mapping[str, Sequence[float]], label: str = "target") -> Figure:
+def plot_targets(
+    targets: Mapping[str, Sequence[float]], label: str = "target", right: int | None = None
+) -> Figure:
     """Distributions over the classes as bars, one panel each, on the same scale.
 
     Args:
         targets: One number per class, by name.
         label: What the bars show.
+        right: The class to mark as the right one.
 
     Source: Annotated-loop essay, "The loss"; ledger N37.
     """
@@ -122,7 +125,9 @@ def plot_targets(targets: Mapping[str, Sequence[float]], label: str = "target") 
     high = max(max(values) for values in targets.values())
     for ax, (name, values) in zip(panels, targets.items(), strict=True):
         ax.bar(range(len(values)), values, color=[RED if v < 0 else BLUE for v in values])
-        ax.set(xlabel="class", xticks=range(len(values)), ylim=(1.1 * low, 1.1 * high))
+        names = [f"{c}\nright" if c == right else str(c) for c in range(len(values))]
+        ax.set(xlabel="class", ylim=(1.1 * low, 1.1 * high))
+        ax.set_xticks(range(len(values)), names)
         ax.set_title(name, fontsize=9)
     panels[0].set_ylabel(label)
     return figure

@@ -34,6 +34,7 @@ def follow_theme() -> None:
 
     import_module("matplotlib_inline.backend_inline")  # loaded later, it would undo the rest
     matplotlib.rcParams.update({name: INK for name in INKED} | {name: PAPER for name in PAPERED})
+    matplotlib.rcParams["axes.formatter.min_exponent"] = 3  # log ticks: 0.6 instead of 6 × 10⁻¹
     formatter = get_ipython().display_formatter.formatters["text/html"]
     formatter.for_type_by_name("matplotlib.figure", "Figure", themed_svg)
 

@@ -51,10 +51,14 @@ def tape(x: float = 2.0, w: float = 3.0, b: float = 1.0) -> Iterator[Step]:
     z = leaf_w * leaf_x
     h = z + leaf_b
     loss = h**2
+    z.retain_grad()
+    h.retain_grad()
     loss.backward()
     yield Step("z", z, rebuilt=6.0, formula="w · x")
     yield Step("h", h, rebuilt=7.0, formula="z + b")
     yield Step("L", loss, rebuilt=49.0, formula="h²")
+    yield Step("dL/dh", h.grad, formula="2h")
+    yield Step("dL/dz", z.grad, formula="2h · 1")
     yield Step("dL/dw", leaf_w.grad, rebuilt=28.0, formula="2h · x")
     yield Step("dL/dx", leaf_x.grad, rebuilt=42.0, formula="2h · w")
     yield Step("dL/db", leaf_b.grad, rebuilt=14.0, formula="2h · 1")

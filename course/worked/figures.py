@@ -52,9 +52,9 @@ def tape(x: float, w: float, b: float) -> Figure:
         "w": (0, 2, w, value["dL/dw"]),
         "x": (0, 1, x, value["dL/dx"]),
         "b": (2, 0, b, value["dL/db"]),
-        "z = w·x": (2, 1.5, value["z"], None),
-        "h = z + b": (4, 1.0, value["h"], None),
-        "L = h²": (6, 1.0, value["L"], None),
+        "z = w·x": (2, 1.5, value["z"], value["dL/dz"]),
+        "h = z + b": (4, 1.0, value["h"], value["dL/dh"]),
+        "L = h²": (6, 1.0, value["L"], 1.0),
     }
     arrows = [("w", "z = w·x"), ("x", "z = w·x"), ("z = w·x", "h = z + b"), ("b", "h = z + b")]
     for start, end in [*arrows, ("h = z + b", "L = h²")]:
@@ -67,9 +67,8 @@ def tape(x: float, w: float, b: float) -> Figure:
     box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": BLUE}
     for name, (across, up, number, grad) in nodes.items():
         ax.text(across, up, f"{name}\n{number:g}", ha="center", va="center", color=BLUE, bbox=box)
-        if grad is not None:
-            text = f"dL/d{name} = {grad:g}"
-            ax.text(across, up - 0.48, text, ha="center", va="center", color=RED)
+        text = f"dL/d{name[0]} = {grad:g}"
+        ax.text(across, up - 0.48, text, ha="center", va="center", color=RED)
     return figure
 
 

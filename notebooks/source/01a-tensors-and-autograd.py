@@ -60,13 +60,13 @@ for name, tensor in {"loss": loss, "labels": labels, "images": images}.items():
 
 # %%
 flat = images.flatten(1)
-figure, axes = plt.subplots(2, 1, figsize=(8, 2.6), layout="constrained")
+figure, axes = plt.subplots(2, 1, figsize=(8, 3.2), layout="constrained")
 axes[0].imshow(torch.cat(list(images[:, 0]), dim=1), cmap="gray_r")
 axes[0].set(xticks=[8 * i + 3.5 for i in range(8)], xticklabels=range(8), yticks=[])
-axes[0].set_title("images: 8 squares of 8 × 8", fontsize="medium")
+axes[0].set(xlabel="position in the batch, from 0", title="images: 8 squares of 8 × 8")
 axes[1].imshow(flat, cmap="gray_r", aspect="auto")
 axes[1].set(xlabel="pixels 0 to 63: the image row by row", ylabel="batch")
-axes[1].set_title("flat: 8 rows of 64", fontsize="medium")
+axes[1].set(title="flat: 8 rows of 64")
 print("flat:", list(flat.shape))
 
 # %% [markdown]
@@ -89,8 +89,8 @@ flat_shape = {"rows": q.b, "columns": pixels, "bytes": 4 * q.b * pixels}
 #
 # The **dtype** says how each number is stored. Weights are float32; labels are long (int64),
 # because they are indices; pixels in a file are uint8, from 0 to 255. float16 and bfloat16 use half
-# as many bits as float32: that buys speed, and costs either precision or range. **Guess:** what is
-# 200 + 100 in uint8?
+# as many bits as float32: that buys speed, and costs either precision or range. **Guess:** torch
+# raises no error for 200 + 100 in uint8; which number comes out?
 
 # %%
 guess("01a.overflow", ...)
@@ -196,10 +196,11 @@ worked.compute("N15")
 worked.compute("N15").plot()
 
 # %% [markdown]
-# Blue runs forward, orange comes back. At every node the incoming slope is multiplied by the local
-# one: by 2h = 14 at the square, by 1 on both sides of the sum, and by the *other* factor at the
-# product. In torch the record is attached to the result, as its `grad_fn`. A tensor that you
-# created yourself is a **leaf** and has no `grad_fn`.
+# Values (blue) are computed from left to right, slopes (orange) from right to left. At every node the
+# incoming slope is multiplied by the local one: by 2h = 14 at the square, by 1 on both sides of the
+# sum, and by the *other* factor at the product. In torch the record is the result's `grad_fn`. A
+# tensor that you created yourself is a **leaf** and has no `grad_fn`; on the tape an
+# `AccumulateGrad` stands for it, which adds what arrives to its `.grad`.
 
 # %%
 w, x, b = (torch.tensor(v, requires_grad=True) for v in (3.0, 2.0, 1.0))
@@ -323,9 +324,9 @@ axis.set(xlabel="w₁ (w₂ = 0.5)")
 axis.legend();
 
 # %% [markdown]
-# Below 0 the gate is shut: the loss is 1, and both slopes are exactly 0. No step will ever move
-# these weights again. That is a *dead* ReLU, and it is how a loss can stay flat even though every
-# line of the loop is right.
+# Below 0 the gate is shut: the loss is 1, and both slopes are exactly 0. On this example, plain SGD
+# will never move these weights again. A ReLU that is shut for *every* example is *dead*, and that is
+# how a loss can stay flat even though every line of the loop is right.
 
 # %% [markdown]
 # ## 1a.8 `.grad` adds up
@@ -339,10 +340,12 @@ guess("01a.added", ...)
 # %%
 worked.compute("N17")
 
-# %% exercise 01a.four-gradients
+# %% [markdown]
 # `x.grad` is three plus five (claim F26 holds). Your `Value` did the same, and it had to: a weight
 # that is used twice gets its slope in two pieces. The price is that a training loop has to clear
 # `.grad` itself.
+
+# %% exercise 01a.four-gradients
 ### BEGIN SOLUTION
 four_gradients = {"square": 2 * q.a, "mean": 1 / q.n, "max": 1 / q.k, "twice": 1 + 2 * q.a}
 ### END SOLUTION
@@ -447,9 +450,11 @@ reveal("01a.second", second.item())
 # %% [markdown]
 # ## 1a.12 What does an answer depend on?
 #
-# Gradients are not only for weights. Hold the weights fixed and ask for the slope of one score with
-# respect to every *pixel*: this gives a map of where a small change would move the answer most.
-# First we need a network that reads digits, trained for a hundred updates.
+# Gradients are not only for weights. The slope of one score with respect to every *pixel* is a map of
+# where a small change would move the answer most. Here is a network that reads digits. Its outputs
+# are **logits**, one score per class; a *softmax* (1b) would turn them into probabilities. Its
+# **dropout** sets random values to 0 while it trains: it is on in train mode, into which
+# `model.train()` puts every module, and off in eval mode, after `model.eval()` (3a).
 
 # %%
 torch.manual_seed(0)

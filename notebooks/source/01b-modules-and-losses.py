@@ -112,11 +112,11 @@ ShapesAndRanks()
 class Seven(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(4, 4)
         self.scale = nn.Parameter(torch.ones(4))
         self.frozen = nn.Parameter(torch.ones(4), requires_grad=False)
         self.register_buffer("mean", torch.zeros(4))
         self.register_buffer("mask", torch.ones(4), persistent=False)
+        self.layer = nn.Linear(4, 4)
         self.offset = torch.zeros(4, requires_grad=True)
         self.blocks = [nn.Linear(4, 4), nn.Linear(4, 4)]
 
@@ -137,7 +137,7 @@ plots.plot_reach(reached)
 # %% [markdown]
 # Four. The mask is moved but not saved, which is what `persistent=False` asks for. The last two
 # rows are the trap: a plain tensor and a list are silently neither trained, nor moved, nor saved,
-# whatever `requires_grad` says. All three claims hold when tested (`course claims F01`, F02, F03).
+# whatever `requires_grad` says. The lecture's claims about this hold when tested (F01, F02, F03).
 #
 # Take one such module through its life: it is built, runs backward, takes a step, is moved, saved
 # and loaded. Which tensors does each operation reach? Choose how the module keeps a scale and two
@@ -388,7 +388,8 @@ logits = torch.tensor([[1.0, -0.5, 2.0, 0.3, -1.0]], requires_grad=True)
 F.cross_entropy(logits, torch.tensor([3])).backward()
 shares = logits.detach().softmax(1)[0].tolist()
 pulls = logits.grad[0].tolist()
-plots.plot_targets({"probability": shares, "gradient of the logits": pulls}, label="")
+panels = {"probability": shares, "gradient of the logits": pulls}
+plots.plot_targets(panels, label="", right=3)
 
 # %% [markdown]
 # No finite logit reaches a target of 1, so the weights keep growing for ever. **Label smoothing**
@@ -472,8 +473,10 @@ if ready(cross_entropy):
 # ## 1b.7 A loss and its targets
 #
 # So far, exactly one of several classes was right. Other tasks ask for a yes or a no, for several
-# labels at once, or for a number, and for each of them outputs, targets and loss have to fit
-# together. For B examples in a batch, C classes and L labels:
+# labels, or for a number; outputs, targets and loss have to fit together. **BCE**, binary
+# cross-entropy, is the price of a yes or no: −log p if the target is 1, −log(1 − p) if it is 0.
+# `F.binary_cross_entropy_with_logits` computes p from the logit z: the *sigmoid*, 1/(1 + exp(−z)).
+# For B examples in a batch, C classes and L labels:
 
 # %% [markdown]
 # | task | outputs | targets | loss |
@@ -482,7 +485,7 @@ if ready(cross_entropy):
 # | yes or no | one logit, [B] or [B, 1] | 0 or 1, float, same shape | BCE with logits |
 # | many labels | logits [B, L] | 0 or 1, float [B, L] | BCE with logits |
 # | a number | [B] or [B, 1] | float, same shape | squared error, or absolute |
-# | a ranking | scores or embeddings | pairs or triplets | margin or contrastive |
+# | a ranking (not used here) | a score per item | which of two ranks higher | a margin between them |
 
 # %% [markdown]
 # A loss and targets that do not fit sometimes raise an error, and sometimes compute something else.
@@ -584,8 +587,9 @@ plots.plot_floors(curves, {"chance": float(np.log(10)), "floor": floor})
 
 # %% [markdown]
 # That is the signature to remember: a loss that flattens out above 1.46, while the model reads most
-# of the digits correctly (F06). If you watch only the accuracy, you may never notice, and you pay
-# with weaker gradients.
+# of the digits correctly (F06). The gradients are weaker, so it learns more slowly and still makes
+# many more mistakes. The accuracy alone does not say why: without the right run next to it, it looks
+# like that of a mediocre model.
 
 # %% [markdown]
 # ## 1b.9 Everything of your own

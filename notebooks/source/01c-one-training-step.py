@@ -87,8 +87,8 @@ reveal("01c.moving", sum(row["weight"] == "changed" for row in table.values()))
 # ## 1c.2 On paper
 #
 # Take a layer with two outputs, weights [[0.5, −0.3], [0.2, 0.8]] and bias 0, and one example [1,
-# 2] with the target [1, 0]. The loss is the squared error; the optimizer is plain SGD with learning
-# rate 0.01. Follow the numbers with a pencil.
+# 2] with the target [1, 0]. The loss is *half* the sum of the squared errors, ½ Σ (y − t)²; the
+# optimizer is plain SGD with learning rate 0.01. Follow the numbers with a pencil.
 
 # %%
 worked.compute("N09")
@@ -264,15 +264,16 @@ if ready(one_update):
     display(plot_runs(curves, ylabel="", log=True))
 
 # %% [markdown]
-# Loss and norm fall together, and the rate falls to 0 along half a cosine wave. When something goes
-# wrong, the norm is usually the first of the three to show it, as the next section demonstrates.
+# Loss and norm fall together at first. The rate falls to 0 along half a cosine wave, whose end looks
+# like a cliff on a logarithmic axis. When something goes wrong, the norm is usually the first of the
+# three to show it, as the next section demonstrates.
 
 # %% [markdown]
 # ## 1c.5 A line in the wrong place
 #
-# `zero_grad()` has three legal places, and one wrong place that looks just as tidy: between
-# `backward()` and `step()`. **Guess:** if it is there, how far does the first update move the
-# weights?
+# `zero_grad()` has three legal places: before the forward pass, between it and `backward()`, and
+# after `step()`. One wrong place looks just as tidy: between `backward()` and `step()`. **Guess:** if
+# it is there, how far does the first update move the weights?
 
 # %%
 guess("01c.late-clear", ...)
@@ -308,7 +309,7 @@ reveal("01c.never-cleared", "jumps" if falls else "explodes")
 
 # %% [markdown]
 # It falls, at first faster than in the right order, and ends about as low, but on single batches it
-# jumps to many times that. A mean over an epoch would not give this bug away. Nor does the loss
+# jumps to several times that. A mean over an epoch would not give this bug away. Nor does the loss
 # have to end in nan: F32 holds only if the loss is unbounded, or if momentum adds to the pile. So
 # look at the other number, the norm.
 
@@ -473,18 +474,20 @@ if ready(check_workspace):
 # %% [markdown]
 # ## 1c.8 Five bugs
 #
-# Here is a whole script in one function: a model made of the layers that are passed in, a training
+# Below is a whole script in one function: a model made of the layers that are passed in, a training
 # loop, and a validation loss for each epoch. It has five bugs. Three stop it, one after the other;
-# two do not. **Guess** after reading it: what does the first run raise?
+# two do not. Read it first, without running it, then come back here. **Guess:** what does the first
+# run raise?
 
 # %%
 guess("01c.first-symptom", ...)
 
 # %% exercise 01c.five-bugs
-# Fix one bug, run your function's cell and the two after it, note what you see, and only then fix
-# the next one. The last two raise nothing: they show up in the norms, and in a run with a learning
-# rate of 0. The layers come without gradients, the targets are class indices, and each loss is a
-# mean over examples. Change as little as you can.
+# Fix one bug, run your function's cell, then the run below `observe`, note what you see, and only
+# then fix the next one. Leave the check for the end: it names bugs before you have met them. The
+# last two raise nothing: they show up in the norms, and in a run with a learning rate of 0. The
+# layers come without gradients, the targets are class indices, and each loss is a mean over
+# examples. Change as little as you can.
 
 # %%
 def observe(lr, epochs=3):

@@ -100,7 +100,8 @@ worked.compute("N10")
 #
 # An update has five operations: **clear** the gradients, **forward** (from inputs to logits, one number
 # per class), **loss** (one number for the batch), **backward** (a gradient for each weight), and **step**
-# (move the weights). Clipping and the schedule, which come later, also have their place in this order.
+# (move the weights). A *schedule*, if there is one, is a sixth: it sets the next learning rate. It and
+# clipping, which come later, also have their place in this order.
 # Move the slider to see which tensors each operation touches.
 
 # %%
@@ -195,8 +196,8 @@ def evaluate(model, loader, criterion):
 # ## 3a.5 Train
 #
 # Your two functions are all the recipe needs. **Guess** before training starts: what is the mean loss of
-# an untrained network? With ten classes and no knowledge, each class gets a probability of about 1/10,
-# and the loss is minus the natural logarithm of that probability.
+# an untrained network? The loss is minus the natural logarithm of the probability that the right class
+# gets; which one does it get from a network that knows nothing?
 
 # %%
 guess("03a.first-loss", ...)
@@ -233,9 +234,9 @@ if ready(evaluate):
     axis.legend()
 
 # %% [markdown]
-# It is not a bug. Their mean is 10 %, but a single untrained network predicts the same two or three
-# digits for almost every image, and is right or wrong on all of them at once. Here the loss is more
-# informative than the accuracy.
+# It is not a bug. Their mean is 10 %, but a single untrained network predicts a few favourite digits for
+# most images, so its accuracy depends on which digits these are. Here the loss is more informative than
+# the accuracy.
 #
 # Now train for ten epochs. **Guess:** how many of the 359 validation images will the model still get
 # wrong?
@@ -281,11 +282,11 @@ for axis, row in zip(axes, wrong.tolist(), strict=False):
 reveal("03a.missed", len(wrong))
 
 # %% [markdown]
-# Look at the strokes, not just at the count: most of these digits are hard for a human, too. Sorting
+# Look at the strokes, not just at the count: some of these digits would puzzle a human, too. Sorting
 # mistakes by kind and counting each kind is the last rung of the ladder in 3b.
 #
-# This run went well. Most first runs do not, and then the order in which you ask your questions decides
-# how long you search:
+# This run went well, and might go on to do better. Most first runs do not, and then the order in which you
+# ask your questions decides how long you search:
 
 # %% exercise 03a.what-next
 
@@ -293,9 +294,8 @@ reveal("03a.missed", len(wrong))
 # ## 3a.6 A big batch from small ones
 #
 # What if sixty-four examples do not fit into memory? Send them through in K *micro-batches*, let the
-# gradients add up, then step once. Each loss is a mean, so the sum of K gradients is K times too large;
-# that is why each loss is divided by K. **Guess:** without that division, how many times too large is the
-# gradient of K = 2 micro-batches?
+# gradients add up, then step once. Each loss is a mean over its micro-batch. **Guess:** if nothing is
+# done about that, how many times too large is the gradient of two equal micro-batches?
 
 # %%
 guess("03a.no-division", ...)
@@ -317,8 +317,9 @@ joined = gradient([lambda model: criterion(model(inputs), targets)])
 reveal("03a.no-division", round(gradient(halves) / joined, 4))
 
 # %% [markdown]
-# Dividing by K is right only if all micro-batches have the same size. The last one of an epoch is often
-# smaller. In general, each loss must be weighted by its micro-batch's *share of the examples*.
+# The sum of K gradients is K times too large, so each loss is divided by K. That is right only if all
+# micro-batches have the same size, and the last one of an epoch is often smaller. In general, each loss
+# must be weighted by its micro-batch's *share of the examples*.
 
 # %% exercise 03a.accumulate
 # Make one update from a list of micro-batches. It must equal the update from the joined batch, even when
@@ -447,6 +448,9 @@ reveal("03a.rate", found.suggestion.lr)
 found.plot()
 
 # %% [markdown]
+# The green band is where the smoothed loss falls most steeply, the dot its lowest point. Around it a few
+# rates were tried out (diamonds); the suggestion is the lowest that trained about as well as any.
+#
 # A suggestion is a hypothesis, so test it. We train for four epochs each with our 1e-3, with the
 # suggestion, and with thirty times the suggestion, from the same weights and on the same batches:
 
@@ -461,21 +465,21 @@ def train_for(lr, epochs, *, rows=None, schedule=None, **options):
     return trainer.fit(loader, val_loader, epochs=epochs)
 
 # %%
-figure, axis = plt.subplots(figsize=(5, 3))
+figure, axis = plt.subplots(figsize=(6, 3), layout="constrained")
 rates = [1e-3, found.suggestion.lr, 30 * found.suggestion.lr]
 for lr, style in zip(rates, ("-", "--", ":"), strict=True):
     history = train_for(lr, epochs=4)
     val_losses = [line["val_loss"] for line in history]
-    axis.plot(range(1, 5), val_losses, style, label=f"{lr:.0e}")
+    axis.plot(range(1, 5), val_losses, style, label=f"{lr:.1e}")
     print(f"lr {lr:.1e}: {history[-1]['val_accuracy']:.1%} on validation after 4 epochs")
 axis.set(xlabel="epoch", ylabel="validation loss", yscale="log", xticks=range(1, 5))
-axis.legend(title="learning rate");
+figure.legend(title="learning rate", loc="outside right upper");
 
 # %% [markdown]
-# The suggestion is several times our usual rate, and gets as far in one epoch as 1e-3 does in four.
-# Thirty times the suggestion ends with a loss no better than the untrained network's. So we accept the
-# suggestion, for this model, this optimizer and this batch size. If you change one of them, run the
-# finder again.
+# The suggestion is several times our usual rate, and gets as far in one epoch as 1e-3 does in four. Thirty
+# times the suggestion may look good after an epoch, but ends with the highest loss of the three. So we
+# accept the suggestion, for this model, this optimizer and this batch size. If you change one of them, run
+# the finder again.
 
 # %% [markdown]
 # ## 3a.9 A schedule
@@ -538,13 +542,13 @@ reveal("03a.best-epoch", history.best["epoch"])
 read_curves(history)
 
 # %% [markdown]
-# Know three shapes. Both curves still falling is **underfitting** (keep training). Training falling while
-# validation rises is **overfitting** (stop, or get more data). Both flat and close together is the sweet
-# spot. `read_curves` says which it is, and what to try first.
+# Know three shapes. Both curves still falling is **underfitting** so far (keep training). Training falling
+# while validation rises is **overfitting** (stop, or get more data). Both flat, close together and *low*
+# is the sweet spot: flat at ln 10, nothing was learned. `read_curves` says which it is.
 #
-# Two habits follow. *Keep the best*: copy the weights whenever validation is better than ever before (it
-# must be a copy, since `state_dict()` returns the tensors that training goes on changing). *Stop early*:
-# end the run after `patience` epochs in a row without improvement.
+# Two habits. *Keep the best*: copy the weights whenever validation is better than ever before (a
+# copy, since training goes on changing the tensors that `state_dict()` returns). *Stop early*: end the
+# run after `patience` epochs in a row without improvement.
 
 # %% exercise 03a.early-stopping
 # Write the class that does both. `update(val_loss, model)` is called after each epoch. It returns True
@@ -588,7 +592,7 @@ class EarlyStopping:
         ### END SOLUTION
 
 # %% [markdown]
-# Now use your class and your two functions on the 100 images. Does restoring the best epoch help?
+# Now use your class and your two functions on the 100 images. What does restoring the best epoch change?
 
 # %%
 if ready(EarlyStopping, evaluate, train_one_epoch):
@@ -604,14 +608,16 @@ if ready(EarlyStopping, evaluate, train_one_epoch):
 
 # %%
 if ready(EarlyStopping, evaluate, train_one_epoch):
-    last = evaluate(stopped, val_loader, criterion)["loss"]
+    last = evaluate(stopped, val_loader, criterion)
     stopper.restore(stopped)
-    best = evaluate(stopped, val_loader, criterion)["loss"]
-    print(f"validation loss: last epoch {last:.3f}, best epoch {best:.3f}")
+    best = evaluate(stopped, val_loader, criterion)
+    for name, scores in (("last epoch", last), ("best epoch", best)):
+        print(f"{name}: loss {scores['loss']:.3f}, accuracy {scores['accuracy']:.1%}")
 
 # %% [markdown]
-# The model is back at the loss of its best epoch, for a fraction of the 40 epochs. A longer patience
-# costs more epochs, but a shorter one may stop at a mere wobble.
+# The model is back at the loss of its best epoch, for a fraction of the 40 epochs. That this loss is lower
+# is no surprise, since it chose the epoch; the accuracy did not, and need not be higher. A longer
+# patience costs more epochs, but a shorter one may stop at a mere wobble.
 
 # %% [markdown]
 # ## 3a.11 Three bugs
@@ -630,9 +636,9 @@ if ready(EarlyStopping, evaluate, train_one_epoch):
 # ## 3a.12 The same with the engine
 #
 # The course's `Trainer` puts your functions together in the lecture's order, and adds checkpoints,
-# schedules and a record. Open [course/engine/trainer.py](../course/engine/trainer.py) and read it aloud:
-# you have written every part of it yourself. The next run uses micro-batches of 16, four per update,
-# clips at 1, moves a cosine schedule once per epoch and keeps the best epoch:
+# schedules and a record. Open [course/engine/trainer.py](../course/engine/trainer.py) and find the parts
+# that you have written. The next run uses micro-batches of 16, four per update, clips at 1, moves a cosine
+# schedule once per epoch and keeps the best epoch:
 
 # %%
 from course.engine import KeepBest

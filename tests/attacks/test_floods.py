@@ -198,7 +198,7 @@ def test_of_a_long_answer_no_more_is_written_out_than_a_message_shows():
         assert found is not None and len(found.got) <= SHORT
     assert long.seen < 1000
     several = first_difference({CHANGED: []}, {CHANGED: [f"weight {n}" for n in range(1000)]})
-    assert several.reason.endswith("weight 19 and 980 more, which should stay as it was.")
+    assert several.reason.endswith("weight 19 and 980 more, which should stay as they were.")
 
 
 def test_what_failed_for_want_of_memory_is_asked_again(monkeypatch):

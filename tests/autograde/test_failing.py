@@ -61,6 +61,22 @@ def test_a_class_is_put_to_the_case_as_a_whole():
     assert "Try: " not in repr(failing("03a.early-stopping"))
 
 
+def test_a_case_fails_as_the_check_said_even_if_another_fault_has_a_smaller_one():
+    loss_of = torch.nn.functional.binary_cross_entropy_with_logits
+
+    def two_faults(task, outputs, targets):
+        if task == "one of many":
+            return torch.nn.functional.cross_entropy(outputs, targets)  # raises: integers
+        if task == "a number":
+            return torch.nn.functional.mse_loss(outputs[:, 0], targets.float())
+        return loss_of(outputs, targets.reshape(outputs.shape).float())  # not float64
+
+    result = check("01b.task-loss", two_faults, seed=0)
+    assert "got Long" in result.message and "float32" not in result.message
+    case = failing("01b.task-loss")
+    assert case.inputs["task"] == "one of many" and "got Long" in repr(case)
+
+
 def wrong_one(id, name):
     return next(wrong.function for wrong in bank.load(id).wrong if wrong.name == name)
 

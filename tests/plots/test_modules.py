@@ -56,6 +56,12 @@ def test_bars_below_zero_are_red(panels):
         assert [to_hex(bar.get_facecolor()) for bar in ax.patches] == [BLUE.lower(), RED.lower()]
 
 
+def test_the_right_class_is_marked_in_every_panel():
+    figure = plot_targets({"p": [0.2, 0.8], "slope": [-0.8, 0.8]}, right=0)
+    for ax in figure.axes:
+        assert [tick.get_text() for tick in ax.get_xticklabels()] == ["0\nright", "1"]
+
+
 def test_floors_are_lines_with_their_numbers():
     figure = plot_floors({"a": [2.0, 1.6], "b": [2.0, 0.1]}, {"floor": 1.46115, "chance": 2.3})
     (ax,) = figure.axes

@@ -9,7 +9,7 @@ import torch
 from autograde import guess, reveal
 from autograde.kit import outline, record
 from autograde.kit.chapters import Question, chapters, questions
-from autograde.kit.guess import GuessError, is_close, standing
+from autograde.kit.guess import GuessError, how_close, is_close, standing
 from course.catalogue import UnknownIdError
 from course.worked import registry
 
@@ -238,3 +238,10 @@ def test_ids_begin_with_their_notebooks_number():
     for name, chapter in chapters().items():
         for asked in chapter.guesses:
             assert re.fullmatch(rf"{name.partition('-')[0]}\.[a-z0-9-]+", asked.id)
+
+
+def test_an_exact_guess_is_right_one_within_the_tolerance_close():
+    asked = questions()["03a.first-loss"]
+    assert [how_close(asked, 2.3, answer) for answer in (2.3, 2.31, 9.0)] == [
+        "right", "close", "off",
+    ]  # fmt: skip
