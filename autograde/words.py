@@ -109,7 +109,8 @@ def _expected_in_words(what: str, difference: Difference) -> str:
     """One sentence; a field that is wrong as a whole has no place that `at` could lead to."""
     expected, got = difference.expected, difference.got
     if difference.where:
-        what = f"{what} {difference.where}"
+        one = re.sub(r"\bthe weights$", "the weight", what)
+        what = f"{one} {difference.where}"
     elif place := PLACES.match(what):
         what = place[1] or place[2]
     elif what.endswith(" of") and all(isinstance(v, dict) for v in difference.values or [None]):

@@ -632,8 +632,8 @@ def _trials(curve: LRCurve) -> Suggestion:
     lr, loss = next((lr, loss) for lr, loss in curve.trials if loss <= level)
     return Suggestion(
         lr * curve.peak, "trials",
-        f"of {len(curve.trials)} rates tried out, {lr:.1e} is the lowest that trains as well as "
-        f"any (loss {loss:.3g}, lowest {lowest:.3g})"
+        f"of {len(curve.trials)} rates tried out, {lr:.1e} is the lowest with a loss near the best "
+        f"({loss:.3g}; best {lowest:.3g}, and up to {level:.3g} may be luck)"
         + (f"; multiplied by {curve.peak:g} for a peak." if curve.peak > 1 else "."),
     )  # fmt: skip
 

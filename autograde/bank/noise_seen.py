@@ -286,6 +286,6 @@ def shared(table: Table) -> str:
         return ""
     first, second = (f"seed {s}, epoch {e}, example {i}" for s, e, i in pairs[0])
     return (
-        f"{first} and {second} have the same noise; {len(table)} of such triples have "
-        f"{len(seen)} different ones."
+        f"{first} and {second} have the same noise; {len(table)} triples gave only "
+        f"{len(seen)} different noises."
     )

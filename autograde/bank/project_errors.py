@@ -269,6 +269,9 @@ WRONG = (
      "belong to one pair: (3, 5)."),
     ("directed", edited((COUNTED, "Counter(both)"),
                         (GAINS, GAINS.replace("get(pair", "get(tuple(sorted(pair))"))), ""),
+    ("one-direction", edited((COUNTED, "Counter((t, s) for t, s in both if t < s)")),
+     "Only mistakes whose predicted class is above the true one were counted. Those in the other "
+     "direction belong to the same pair: (min(t, s), max(t, s))."),
     ("upper-first", edited((COUNTED, "Counter((max(t, s), min(t, s)) for t, s in both)")), ""),
     ("by-class", edited((RANKED, "sorted(counts)")),
      "The pairs are in the order of their classes. The most frequent comes first."),
@@ -316,6 +319,10 @@ WRONG = (
      "The most frequent pair was chosen, and all of its mistakes were taken for its gain. But "
      "people make some of them too: multiply each pair's share by 1 - people.get(pair, 0), then "
      "choose."),
+    ("needs-a-gain", edited(("max(gains, key=gains.get, default=None)",
+                             "max((p for p in gains if gains[p]), key=gains.get, default=None)")),
+     "There are mistakes, but no pair to work on. Where people make every mistake too, each gain "
+     "is 0; work_on is then the first pair, and None only if there is no mistake."),
     ("headroom-alone", edited(("max(gains, key=gains.get, default=None)",
                                "min(ranked, key=lambda p: people.get(p, 0), default=None)")), ""),
     ("people-share", edited((GAINS, "100 * counts[pair] / len(targets) * people.get(pair, 0)")),
@@ -375,7 +382,7 @@ EXERCISE = Exercise(
         "gain": "the points to gain",
     },
     wrong=(
-        *(Wrong(name, function, message, sure=name == "fails-without-mistakes")
+        *(Wrong(name, function, message, sure=name in ("fails-without-mistakes", "needs-a-gain"))
           for name, function, message in WRONG),
         *common(plain, *LOOKS),
     ),

@@ -1,6 +1,7 @@
 """05.readiness: may this model be used? A note whose numbers agree with each other."""
 
 import math
+from textwrap import shorten
 
 from autograde.bank.study import numbers
 from autograde.kinds import Fact, Reason, Write
@@ -55,7 +56,9 @@ def with_evidence(facts):
             "the number that was seen. Or give a dictionary {name: number}."
         )
     bare = [text for text in found if not any(letter.isdigit() for letter in text)]
-    return f"Without a number, '{bare[0][:30]}' shows no evidence." if bare else ""
+    if not bare:
+        return ""
+    return f"Without a digit, '{shorten(bare[0], 40, placeholder=' …')}' shows no evidence."
 
 
 def by_name(probes):
@@ -159,8 +162,8 @@ EXERCISE = Write(
     facts=(
         Fact("setup", "model, loss, optimizer, and device as torch calls it (cpu, cuda:0): a "
                       "dictionary of texts", 0.5, all_parts),
-        Fact("probes", f"at least three probes: texts of {WORDS} words or more with a number, or "
-                       "{name: number}", 0.5,
+        Fact("probes", f"at least three probes, each a check and what it showed: texts of {WORDS} "
+                       "words or more with a number in digits, or {name: number}", 0.5,
              with_evidence),
         Fact("train_val", "accuracies of best.pt's weights, from 0 to 1: "
                           "[training, validation]", 0.5, accuracies),

@@ -56,6 +56,7 @@ NO_UPDATE = (
     "'setup' holds an optimizer that has made no update: it is not the set-up that was trained."
 )
 
+THAT_OF_THE_FOLDER = "that of the folder it was given"
 NOT_A_CLASS_EACH = "The model did not give one class for each of the images held back."
 
 
@@ -198,15 +199,15 @@ def _agree(
     right = by_the_files(model, folder, images)
     said = _said(found, folder, images)
     if not _as_good_as(_said(found, folder, images.flip(0)).flip(0), said):
-        return "not all: in a different order the images get different answers"
+        return "another once the images are in a different order"
     if _as_good_as(said, right):
-        return "all"
+        return THAT_OF_THE_FOLDER
     if run is not None and torch.equal(said, _said(found, run, images)):
-        return "not all: they are those of the unchanged folder"
+        return "that of the folder before the change"
     others = (what for what, scaled in SCALES.items()
               if _as_good_as(said, by_the_files(model, folder, images, scaled=scaled)))  # fmt: skip
     follows = list(others)
-    return f"not all: they follow {follows[0]}" if len(follows) == 1 else "not all"
+    return f"one that follows {follows[0]}" if len(follows) == 1 else "another"
 
 
 def _said(found: dict[str, Any], folder: Path, images: Tensor) -> Tensor:
@@ -676,9 +677,9 @@ EXERCISE = Exercise(
     run=run,
     scored=scored,
     says={
-        "from_the_run": "the answers that match best.pt and run.json",
-        "other_weights": "with different weights in best.pt, the answers that follow them",
-        "other_scale": "with a different mean and std in run.json, the answers that follow them",
+        "from_the_run": "classify's answer",
+        "other_weights": "with different weights in best.pt, classify's answer",
+        "other_scale": "with a different mean and std in run.json, classify's answer",
         "noted": "seed and epochs in run.json, compared with those passed in,",
         "split": "what a run with another seed validates on",
         "findings": "the faults of the trained set-up, including the doctor's findings",

@@ -1,4 +1,4 @@
-"""03h.arena: three spirals at 90 % in fewer than fifty updates."""
+"""03h.arena: three spirals at 90 % in as few updates as possible."""
 
 import torch
 from torch.nn import functional as F
@@ -29,7 +29,7 @@ def train(settings, seed):
 
 
 EXERCISE = Tune(
-    id="03h.arena", title="90 % in fewer than fifty updates",
+    id="03h.arena", title="90 % in as few updates as you can",
     source="Training-loop chapter, c8", ledger=("X44", "S09", "F84"),
     minutes=12, difficulty=2, read=("course.lr_finder.lr_find", "F84", "F73"),
     hints=(

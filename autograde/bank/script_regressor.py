@@ -113,6 +113,8 @@ UNSCALED = (SCALED, "            scaled = targets\n")
 NOT_BACK = (".squeeze(1) * std + mean", ".squeeze(1)")
 unscaled = fixed(UNSCALED)
 unscaled_throughout = fixed(UNSCALED, NOT_BACK)
+BACK = "outputs = model(inputs).squeeze(1)"
+outputs_scaled_back = fixed((BACK, BACK + " * std + mean"), UNSCALED)
 unscaled_pairs = given(UNSCALED, NOT_BACK)
 unscaled_pairs_scaled_back = given(UNSCALED)
 unbiased = fixed(("    std = (squares / count - mean**2) ** 0.5\n",
@@ -185,6 +187,9 @@ EXERCISE = Exercise(
         Wrong("unscaled-throughout", unscaled_throughout,
               "The shapes are right. But the network now learns unscaled prices, at a learning "
               "rate that was chosen for scaled ones. Leave the scaling as it was."),
+        Wrong("outputs-scaled-back", outputs_scaled_back,
+              "The shapes are right. But the loss now compares prices, not scaled prices, so each "
+              "gradient is std ** 2 times as large. Leave the scaling as it was."),
         Wrong("unscaled-pairs", unscaled_pairs,
               "Each output is still compared with each target of its batch, and the network now "
               "learns unscaled prices. The scaling was right; give outputs and targets the same "

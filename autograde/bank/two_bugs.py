@@ -32,14 +32,15 @@ EXERCISE = Number(
     id="03h.two-bugs", title="two bugs in one log", source="Training-loop chapter, c5",
     ledger=("X45", "S06"), minutes=8, difficulty=2, read=("B04", "B07", "B17", "B22"),
     hints=(
-        "Go column by column, with the healthy run next to it: which columns differ?",
+        "Go column by column, with healthy_log of the same case next to it: which columns differ?",
         "Look at `still`, `again` and `held_kb` first: healthy are 0, `val_loss` again, and 0.",
         "A growing norm has two possible causes. With one of them the training loss rises too.",
     ),
-    question="Run `case_log({case})`: its run has two bugs from the museum at once. Which two? The "
-    "candidates are: 1 gradients never cleared, 4 scored in train mode, 5 never back in train "
-    "mode, 6 graphs built while scoring and released, 7 graphs kept, 16 layer frozen, "
-    "17 layer replaced, 22 leak between the parts.",
+    question="Run `case_log({case})`: its run has two bugs from the museum at once. Compare it "
+    "with `healthy_log({case})`, the same run without them. Which two bugs? The candidates are: "
+    "1 gradients never cleared, 4 scored in train mode, 5 never back in train mode, 6 graphs built "
+    "while scoring and released, 7 graphs kept, 16 layer frozen, 17 layer replaced, 22 leak "
+    "between the parts.",
     inputs={"case": (100, 999)}, answer=answer,
     look="Put this log next to the healthy run's: which columns differ?",
     parts=(Part("first", "the smaller bug number", points=1),

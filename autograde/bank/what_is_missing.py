@@ -36,8 +36,8 @@ EXERCISE = Choices(
                "They are on the disk, and no update changes them. Their hash belongs in the "
                "record."),
     ),
-    reason=Reason(points=1, ask="The resumed loss jumps up, then falls again within a few dozen "
-        "updates. Which of the missing things can cause this, and why does the effect fade?",
+    reason=Reason(points=1, ask="The resumed loss is higher for a few dozen updates, then as "
+        "low as before. Which of the missing things can cause this, and why does the effect fade?",
         rubric=((0.5, "Adam's averages start from 0"), (0.5, "they fill up again with gradients")),
         solution="Adam's averages start from 0, so its first steps are about lr long whatever the "
         "gradient. After a few dozen gradients they are averages of recent gradients again. A "

@@ -22,6 +22,14 @@ BRIGHTNESS = 0.2
 """A second take is brighter or darker by at most this share: still plainly the same object."""
 NOISE = 6.0
 """Standard deviation of a take's noise, in bytes: a fortieth of the range, as of a fair camera."""
+CLASS_NAMES = {
+    "digits": tuple("0123456789"),
+    "fashion-mnist": (
+        "T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag",
+        "boot",
+    ),
+}  # fmt: skip
+"""What the labels stand for, as the data sets' authors say."""
 MOST_TAKES = 3
 """Of one object: about half of all images have a twin somewhere."""
 
@@ -37,6 +45,11 @@ class Takes:
     """[N], uint8, 0 to the number of classes minus one, as in the files."""
     groups: Tensor
     """[N], long: the object's number, the same for all its takes."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """What each label stands for."""
+        return CLASS_NAMES[self.name]
 
     def __len__(self) -> int:
         return len(self.labels)

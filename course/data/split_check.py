@@ -45,6 +45,9 @@ MOST_ROWS = 2000
 """Rows per side for the comparisons that cost more than a hash; more are drawn at random."""
 COPY_DISTANCE = 0.1
 """A near copy is this much nearer than training rows usually are to each other."""
+TWIN, NEIGHBOURS = 0.5, 10
+"""Rows of one side are takes of one object if they are nearer to each other than this share of the
+distance to the tenth nearest row: of honest images, nearly none are."""
 MOST_IMAGES = 10_000
 """Training images among which look-alikes are searched; more are drawn at random."""
 LEAST_COPIES = 3
@@ -566,11 +569,45 @@ def _label_shift(sides: _Sides) -> Result:
 def _draws_per_row(sides: _Sides) -> list[float]:
     """Groups per row on each side: four scans of a page are one draw of a label, not four.
 
-    A test that counted every row would find a shift wherever groups share their target.
+    A test that counted every row would find a shift wherever groups share their target. Without
+    groups, takes of one object are recognised by their nearness.
     """
-    if sides.groups is None:
-        return [1.0, 1.0]
-    return [len(set(keys_of(group))) / len(group) for group in sides.groups]
+    if sides.groups is not None:
+        return [len(set(keys_of(group))) / len(group) for group in sides.groups]
+    return [len(_one_of_each(sides, part, np.arange(len(part)))) / len(part)
+            if len(part) <= MOST_ROWS else 1.0 for part in (sides.x, sides.x_val)]  # fmt: skip
+
+
+def _one_of_each(sides: _Sides, x: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """The chosen rows without further takes of the same object: row numbers, in order."""
+    from scipy.sparse.csgraph import connected_components
+    from sklearn.neighbors import NearestNeighbors
+
+    if not sides.numbers or x.shape[1] < 8 or len(chosen) <= 2 * NEIGHBOURS:
+        return chosen
+    rows, _ = filled(x[chosen], x[chosen], marks=False)
+    if not sides.image:  # in units of its deviation, but one that hardly varies weighs little
+        std = rows.std(0)
+        rows = rows / np.maximum(std, np.median(std[std > 0])) if (std > 0).any() else rows
+    rows, _ = _features(rows, rows, image=True)
+    search = NearestNeighbors(n_neighbors=NEIGHBOURS + 1, algorithm="brute").fit(rows)
+    graph = search.kneighbors_graph(mode="distance")
+    reach = graph.max(1).toarray()[np.repeat(np.arange(len(rows)), NEIGHBOURS + 1), 0]
+    graph.data = (graph.data < TWIN * reach).astype(float)
+    graph.eliminate_zeros()
+    _, objects = connected_components(graph)
+    return chosen[np.unique(objects, return_index=True)[1]]
+
+
+def _independent(sides: _Sides, side: int) -> np.ndarray:
+    """Rows of a side in random order, one of each group and of each object, at most `most_rows`."""
+    x = (sides.x, sides.x_val)[side]
+    chosen = sides.rng.permutation(len(x))
+    if sides.groups is not None:
+        keys = keys_of(sides.groups[side])
+        named = {row if keys[row] == key_of(None) else (keys[row],): row for row in chosen}
+        chosen = np.array(list(named.values()))
+    return x[_one_of_each(sides, x, chosen[: sides.most_rows])].astype(np.float64)
 
 
 def _named(sides: _Sides, label: Any) -> Any:
@@ -580,7 +617,11 @@ def _named(sides: _Sides, label: Any) -> Any:
 
 
 def _covariate_shift(sides: _Sides) -> Result:
-    """Can trees tell the sides apart on rows they have not seen? AUC 0.5 is no."""
+    """Can trees tell the sides apart on objects they have not seen? AUC 0.5 is no.
+
+    One row of each object: trees that had seen another take of it would recognise the object, and
+    every object is on one side.
+    """
     usable = sides.numbers and sides.same_width and sides.x.shape[1]
     if not usable or min(len(sides.x), len(sides.x_val)) < 40:
         yield "inputs are not numbers of one width, or there are under 40 examples per side"
@@ -588,8 +629,11 @@ def _covariate_shift(sides: _Sides) -> Result:
     from scipy import stats
     from sklearn.ensemble import ExtraTreesClassifier
 
-    train, val = filled(sides.drawn(sides.x), sides.drawn(sides.x_val))
+    train, val = filled(_independent(sides, 0), _independent(sides, 1))
     size = min(len(train), len(val))  # as many of both, or the trees would only count
+    if size < 40:
+        yield "there are under 40 groups or objects per side"
+        return
     train, val = (sides.rng.permutation(part)[:size] for part in (train, val))
     half = size // 2
     trees = ExtraTreesClassifier(

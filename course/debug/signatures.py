@@ -210,7 +210,16 @@ def case_bugs(case: int) -> tuple[str, str]:
 
 def case_log(case: int) -> RunLog:
     """The log of a numbered case: two bugs at once, not named."""
-    return logged_run(case_bugs(case), seed=case // len(PAIRS) % SEEDS)
+    return logged_run(case_bugs(case), seed=_seed_of(case))
+
+
+def healthy_log(case: int) -> RunLog:
+    """The log of the same run without its bugs: the same data, batches and weights at the start."""
+    return logged_run(seed=_seed_of(case))
+
+
+def _seed_of(case: int) -> int:
+    return case // len(PAIRS) % SEEDS
 
 
 class _Run:

@@ -71,6 +71,8 @@ def plot_headroom(
     pairs: Sequence[tuple[int, int, int]],
     people: Mapping[tuple[int, int], float],
     num_examples: int,
+    *,
+    class_names: Sequence[str] | None = None,
 ) -> Figure:
     """The accuracy lost to each pair of classes, and how much of it can be gained back.
 
@@ -79,6 +81,7 @@ def plot_headroom(
         people: The share of a pair's mistakes that people make, too, by pair; 0 if a pair is
             missing.
         num_examples: Number of examples evaluated; points are a share of these.
+        class_names: One per class; the indices by default.
 
     Source: Lecture 3, "Error analysis"; ledger N24, S19.
     """
@@ -91,7 +94,8 @@ def plot_headroom(
         ax.barh(height, points - won, left=won, color=GREY, height=0.6)
         ax.annotate(f"{won:.2f}", (points, height), xytext=(5, 0), textcoords="offset points",
                     va="center", fontsize=8)  # fmt: skip
-    names = [f"{low} and {high}" for low, high, _ in shown]
+    called = class_names or {name: name for row in shown for name in row[:2]}
+    names = [f"{called[low]} and {called[high]}" for low, high, _ in shown]
     ax.set_yticks(range(len(shown), 0, -1), names)
     ax.set(xlabel="points of accuracy (blue: to gain, grey: misread by people, too)")
     ax.margins(x=0.15)

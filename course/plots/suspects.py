@@ -80,7 +80,8 @@ def _two(ax: Any, name: str, log: Log, healthy: Log, ceiling: float | None) -> N
     ax.plot(range(1, len(usual) + 1), usual, color=BLUE, linewidth=2.2, label="healthy")
     ax.plot(range(1, len(values) + 1), values, color=RED, linewidth=1.2, label="this run")
     if not len(values):
-        ax.text(0.5, 0.4, "no rows at all", color=RED, ha="center", transform=ax.transAxes)
+        ax.text(0.5, 0.4, "no rows at all", color=RED, ha="center", transform=ax.transAxes,
+                bbox={"facecolor": "white", "edgecolor": "none"})  # fmt: skip
     if name in SPREAD and is_wide([*values, *usual]):
         ax.set_yscale("log")
     if name == "held_kb":

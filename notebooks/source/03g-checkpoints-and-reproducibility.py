@@ -98,15 +98,14 @@ plot_distances(without)
 # With everything restored the difference is 0 after every update: not small, but the same bits.
 # Without the schedule the first update is still right, because its learning rate is in the
 # optimizer's state; then the cosine starts again at the full rate. Without Adam's averages the
-# first update differs most. Without a generator you get another run of the same kind: no worse, only
-# different.
+# first update differs most. Without a generator you get another run of the same kind.
 
 # %% exercise 03g.missing
 
 # %% [markdown]
-# The museum shows the same bug next to the healthy run. For about twenty steps the loss is a little
-# restless. Then the two curves look alike again, and nobody looks twice. But the weights stay
-# apart, so compare weights, not curves.
+# The museum shows the same bug next to the healthy run. For a few dozen steps the loss has some
+# spikes. Then the two curves look alike again, and nobody looks twice. But the weights stay apart,
+# so compare weights, not curves.
 
 # %%
 museum.exhibit("B27").plot()
@@ -413,8 +412,8 @@ museum.exhibit("B39").plot()
 
 # %% [markdown]
 # `state_dict()` returns the tensors themselves, and every update writes into them. Saving to a file
-# makes a copy; in memory you have to make one yourself. The figure from the museum (B39) watches
-# how the saved "best" moves.
+# makes a copy; in memory you have to make one yourself. In the museum (B39) both losses are the
+# same, but the "best" that was kept has changed by the end.
 
 # %% exercise 03g.best-file
 # *Symptom:* the run writes two files, and in the end both hold the last epoch. `save(name,
@@ -569,8 +568,8 @@ reveal("03g.rounding", again["environment: order of sums"][0])
 plot_repeats({name: distance for name, (distance, _) in again.items()})
 
 # %% [markdown]
-# Rounding differences of about 1e-8 grow during training to a few millionths: the bits differ, but
-# no image is classified differently. Another GPU, another number of threads or another version of
+# Differences in the last digit grow during training, to a few millionths: the bits differ, but the
+# accuracy does not. Another GPU, another number of threads or another version of
 # torch start in the same way, which is why nobody promises the same bits across machines. Over many
 # thousand updates such differences can grow until the run is as far off as with another seed.
 # Changing any other layer makes a different run at once: its accuracy differs by half a point or

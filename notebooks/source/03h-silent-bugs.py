@@ -35,7 +35,7 @@ from torch import nn
 from autograde import ask, check, failing, guess, hint, ready, reveal, scorecard, student
 from course import worked
 from course.debug import museum
-from course.debug.signatures import SIGNATURES, case_log, lineup, logged_run
+from course.debug.signatures import SIGNATURES, case_log, healthy_log, lineup, logged_run
 from course.plots.suspects import plot_experiment, plot_lineup, plot_log
 
 # %%
@@ -53,9 +53,10 @@ healthy = logged_run()
 healthy
 
 # %% [markdown]
-# Learn what a healthy log looks like: the loss falls, the norm stays between 1 and 2, every tensor
+# Learn what a log without a bug looks like: the loss falls, the norm keeps its size, every tensor
 # changes, both validations of the same weights agree, and no memory stays in use. Validation
-# accuracy is below 85 %, the share of labels that are right.
+# accuracy is below 85 %, the share of labels that are right. The validation loss rises after a few
+# epochs: the run overfits, as in 3a, but that is not a bug in the program.
 #
 # Now somebody replaces the network's head *after* building the optimizer. **Guess:** what does the
 # gradient norm do?
@@ -82,7 +83,13 @@ museum.exhibit("B17")
 # ## 3h.2 Six signatures
 #
 # Each of these six runs has one bug; data, seed and batches are the same. Blue is the healthy run,
-# red is the run with the bug, and the dotted line is the share of labels that are right.
+# orange is the run with the bug, and the dotted line is the share of labels that are right.
+#
+# **Guess:** one of the bugs puts near copies of training images into validation. What validation
+# accuracy does that run show after 16 epochs, as a share?
+
+# %%
+guess("03h.leak", ...)
 
 # %%
 runs = lineup()
@@ -90,12 +97,7 @@ shown = {letter: log.columns for letter, log in runs.items()}
 plot_lineup(shown, healthy.columns, ceiling=0.85)
 
 # %% [markdown]
-# Look at the curves first, then at the other columns, and only then form a suspicion. **Guess:**
-# one of the bugs puts near copies of training images into validation. What validation accuracy does
-# that run show after 16 epochs, as a share?
-
-# %%
-guess("03h.leak", ...)
+# Look at the curves first, then at the other columns, and only then form a suspicion:
 
 # %%
 for letter, log in runs.items():
@@ -173,8 +175,8 @@ BugDetector(asleep=False, beside="mystery 1")
 # ## 3h.4 One batch, and what it cannot see
 #
 # In 3b, overfitting one batch was the third rung of the ladder: a loop that cannot memorise a dozen
-# examples learns nothing. How reliable is this test? Here are a healthy loop over 200 seeds and
-# eight broken loops:
+# examples learns nothing. How reliable is this test? Here is a healthy loop over 200 seeds; eight
+# broken loops follow:
 
 # %%
 worked.compute("N62")
@@ -200,10 +202,11 @@ reveal("03h.raw", "zero" if curves["raw inputs"][-1] < 0.01 else "level")
 plot_one_batch_bugs(curves, memorised)
 
 # %% [markdown]
-# A loss that is flat from the start means no step, dead units or a tiny learning rate. A loss that
-# falls and then levels off cannot go any lower. Noise around ln 3 = 1.10 means that there is
-# nothing to memorise. The frozen layer is easy to miss, because it only slows learning down. Raw
-# inputs pass the test: after some wild updates the batch is memorised.
+# Orange is the loop with the bug. Flat from the start: no step, dead units or a tiny learning rate.
+# With a second softmax the loss levels off because it cannot go any lower; at rate 5 it first leaves
+# the figure, then levels off because no unit responds to some points. Noise around 1.10 (ln 3) means
+# that there is nothing to memorise. The frozen layer is easy to miss: it only slows learning
+# down. Raw inputs pass: after some wild updates the batch is memorised.
 
 # %% exercise 03h.unseen
 

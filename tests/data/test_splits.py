@@ -10,6 +10,7 @@ from course.data import (
     group_split,
     random_split,
     stratified_split,
+    takes,
     time_split,
 )
 
@@ -206,6 +207,33 @@ def test_scans_of_few_pages_that_share_a_label_are_no_label_shift():
         shifted += any(f.id == "label-shift" for f in check_split(*sides, groups=groups).findings)
     assert shifted == 0
     assert alone >= 5
+
+
+@pytest.mark.parametrize("flat", [False, True], ids=["images", "rows"])
+def test_takes_of_objects_that_are_on_one_side_are_no_shift(flat):
+    """Trees that have seen another take of an object know its side: that is recognition."""
+    for seed in range(5):
+        found = takes(600, name="digits", seed=seed)
+        train, val = group_split(found.groups.numpy(), seed=seed)
+        inputs = found.images.float().unsqueeze(1)
+        inputs = inputs.flatten(1) if flat else inputs
+        sides = [[inputs[rows], found.labels[rows].long()] for rows in (train, val)]
+        for groups in (None, (found.groups[train], found.groups[val])):
+            assert ids(check_split(*sides, groups=groups)) == set()
+        sides[1][0] = sides[1][0] * 0.7
+        assert "covariate-shift" in ids(check_split(*sides))
+
+
+def test_groups_that_are_not_alike_to_the_eye_are_compared_one_row_of_each():
+    """Rows of a patient share three of twelve numbers: no near copies, but trees recognise them."""
+    draw = np.random.default_rng(0)
+    who = np.repeat(np.arange(300), 5)
+    rows = draw.normal(size=(1500, 12))
+    rows[:, :3] = draw.normal(size=(300, 3))[who]
+    train, val = group_split(who, 0.3)
+    sides = [(rows[part], np.zeros(len(part), dtype=int)) for part in (train, val)]
+    assert ids(check_split(*sides)) == {"covariate-shift"}
+    assert check_split(*sides, groups=(who[train], who[val])).passed
 
 
 def test_data_sets_in_place_of_pairs_are_refused():

@@ -3,11 +3,15 @@ on several dresses of a fault, and on the sound programs that look like it."""
 
 import itertools
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from course.data import group_split, takes
+from course.debug import climb, diagnose
+from course.debug.probes import splits
 from course.debug.relations import (
     cycled,
     factors,
@@ -21,6 +25,47 @@ from tests.debug.told import cases, said
 
 def adam(model):
     return torch.optim.Adam(model.parameters(), 3e-3)
+
+
+@pytest.mark.parametrize("groups", ["none", "by side", "a pair"])
+@pytest.mark.parametrize("factor", [1.0, 0.7], ids=["alike", "darker"])
+def test_the_ladder_and_the_doctor_agree_on_takes_of_objects(groups, factor):
+    """Neither takes an object that is on one side for a shift; both see inputs that are darker."""
+    found = takes(600, name="digits", seed=1)
+    train, val = group_split(found.groups.numpy(), seed=1)
+    x, y = found.images.float().unsqueeze(1) / 128 - 1, found.labels.long()
+    model = nn.Sequential(nn.Flatten(), mlp(64, 16, 10))
+    made = dict(
+        model=model, loss_fn=nn.CrossEntropyLoss(), optimizer=adam(model), num_classes=10,
+        train_loader=DataLoader(TensorDataset(x[train], y[train]), 64, shuffle=True),
+        val_loader=DataLoader(TensorDataset(x[val] * factor, y[val]), 256),
+    )  # fmt: skip
+    sides = found.groups[train], found.groups[val]
+    if groups != "none":
+        made["groups"] = (
+            sides if groups == "a pair" else dict(zip(("train", "val"), sides, strict=True))
+        )
+    looks = [text.split(":")[0] for text in climb(made, top=1)[1].warnings]
+    notes = [finding.id for finding in diagnose(made).findings]
+    assert looks == notes == ["covariate-shift"] * (factor != 1)
+
+
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_groups_are_in_the_order_of_the_data_set_even_if_the_loader_shuffles(shuffled):
+    """Rows of a patient share six of twelve numbers."""
+    who = torch.arange(300).repeat_interleave(5)
+    x = torch.randn(1500, 12, generator=gen(3))
+    x[:, :6] = torch.randn(300, 6, generator=gen(4))[who]
+    train, val = group_split(who.numpy(), 0.3)
+    y, model = torch.randint(0, 2, (1500,), generator=gen(5)), mlp(12, 16, 2)
+    data = TensorDataset(x[train], y[train])
+    made = dict(
+        model=model, loss_fn=nn.CrossEntropyLoss(), optimizer=adam(model),
+        train_loader=DataLoader(data, 100, shuffle=shuffled),
+        val_loader=[(x[val], y[val])],
+    )  # fmt: skip
+    assert said(splits.told_apart, made) == ["covariate-shift"]
+    assert not said(splits.told_apart, made | {"groups": (who[train], who[val])})
 
 
 class Shifted(Dataset):

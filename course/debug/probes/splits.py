@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
-from torch.utils.data import RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from course.data.split_check import SplitFinding, SplitReport, check_split
 from course.debug.probes.answers import rows_of
@@ -116,14 +117,22 @@ def _digest(item: Any) -> bytes | None:
 
 def groups(session: Session) -> Iterator[Finding]:
     """No group has members on both sides."""
-    given = session.setup.groups
-    if given is None:
+    if session.setup.groups is None:
         raise NotChecked("no groups given")
-    if isinstance(given, dict):
-        given = (given.get("train"), given.get("val", given.get("validation")))
-    if len(given) != 2 or any(part is None for part in given):
+    given = _given_groups(session)
+    if given is None:
         raise NotChecked('groups are not {"train": ..., "val": ...}')
     yield from _judged_columns(given, "groups")
+
+
+def _given_groups(session: Session) -> tuple[Any, Any] | None:
+    """Of training and of validation, where both were handed in."""
+    given = session.setup.groups
+    if isinstance(given, dict):
+        given = (given.get("train"), given.get("val", given.get("validation")))
+    if given is None or len(given) != 2 or any(part is None for part in given):
+        return None
+    return tuple(given)
 
 
 def times(session: Session) -> Iterator[Finding]:
@@ -229,7 +238,7 @@ def _judged(session: Session, train: Side, val: Side, only: list[str]) -> Iterat
         report = check_split(
             train[:2],
             val[:2],
-            groups=_groups_of(session, train, val),
+            groups=groups_of(session, train, val),
             only=only,
             drawn_once=in_order_once(session),
             rows=ROWS_COMPARED,
@@ -239,12 +248,11 @@ def _judged(session: Session, train: Side, val: Side, only: list[str]) -> Iterat
     yield from _as_findings(report)
 
 
-def _groups_of(session: Session, *sides: Side) -> tuple[Any, Any] | None:
+def groups_of(session: Session, *sides: Any) -> tuple[Any, Any] | None:
     """The groups that were handed in, where every row has one."""
-    given = session.setup.groups
-    if not isinstance(given, dict) or not {"train", "val"} <= set(given):
+    groups = _given_groups(session)
+    if groups is None:
         return None
-    groups = given["train"], given["val"]
     fits = all(len(part) == len(side[1]) for part, side in zip(groups, sides, strict=True))
     return groups if fits else None
 
@@ -273,6 +281,8 @@ def _severity(found: SplitFinding) -> Severity:
     if found.id == "label-shift":
         sure = found.figures["label_shift_p"] < ALARMING_P
         return "warning" if sure and found.figures["label_shift"] > ALARMING_SHIFT else "note"
+    if found.id == "covariate-shift":  # a later time, another place: may be what will be met
+        return "note"
     return "warning" if found.id == "leak-preprocessing" else "error"
 
 
@@ -285,7 +295,44 @@ def in_order_once(session: Session) -> bool:
 
 
 def covariate_shift(session: Session) -> Iterator[Finding]:
-    """The model gets inputs of the same scale in training and in evaluation."""
+    """The model gets inputs of the same scale and kind in training and in evaluation."""
+    found = list(_other_scale(session))
+    if not found:
+        with contextlib.suppress(NotChecked):
+            found = list(told_apart(session))
+    yield from found
+
+
+def told_apart(session: Session) -> Iterator[Finding]:
+    """No classifier can tell validation inputs from training inputs, object by object."""
+    if not (session.epoch.whole and session.val_epoch.whole and in_order_once(session)):
+        raise NotChecked("the loaders cannot be read completely, with each example once")
+    train, val = _side(session, "train"), _side(session, "val")
+    if train[2]:
+        raise NotChecked("batches are not pairs of inputs and targets")
+    passes = [torch.cat([pair(b)[0] for b in batches]) for batches in session.two_passes]
+    first, second = (sorted(rows_of(inputs)) for inputs in passes)
+    if len(first) == len(second) and first != second:
+        raise NotChecked("training inputs are drawn again in each epoch")
+    yield from _judged(session, _in_data_order(session, train), val, ["covariate shift"])
+
+
+def _in_data_order(session: Session, train: Side) -> Side:
+    """Training rows as their groups are listed, where groups are given and the loader shuffles."""
+    loader = session.setup.train_loader
+    if session.setup.groups is None or not isinstance(getattr(loader, "sampler", None),
+                                                      RandomSampler):  # fmt: skip
+        return train
+    if loader.batch_size is None:
+        raise NotChecked("which row belongs to which group is not known")
+    with session.observe():
+        batches = DataLoader(loader.dataset, loader.batch_size, collate_fn=loader.collate_fn)
+        pairs = [pair(batch) for batch in batches]
+    return torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs]), False
+
+
+def _other_scale(session: Session) -> Iterator[Finding]:
+    """Inputs of different mean or deviation, as the model gets them."""
     a = seen_inputs(session, "train")
     b = seen_inputs(session, "val")
     if a is None or b is None or a.shape[1:] != b.shape[1:]:

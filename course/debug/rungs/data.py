@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 from torch import Tensor
 
 from course.data.contract import check_batch
-from course.data.split_check import check_split
+from course.data.split_check import CHECKS, SplitFinding, check_split
+from course.debug.probes import splits
+from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, pair
 from course.debug.probes.thresholds import YES
 from course.debug.rungs.climbing import Climb, Fall, Outcome, Scores, shares
@@ -115,27 +119,34 @@ def _mixed_batches(climb: Climb) -> None:
 
 
 def _split(climb: Climb) -> tuple[str, ...]:
-    """What the split check finds: overlap stops the climb, a shift is worth a look."""
-    train, val = climb.train_rows, climb.val_rows
-    try:
-        report = check_split(train, val, groups=_groups(climb))
-    except ValueError:  # not enough rows for any test
-        return ()
-    found = [finding for finding in report.findings if finding.id not in climb.allowed]
+    """What the split check finds: overlap stops the climb, a shift is worth a look.
+
+    Whether the inputs have shifted is judged as the doctor judges it.
+    """
+    session, sides = climb.session, (climb.train_rows, climb.val_rows)
+    left_out = {"groups", "covariate shift"}
+    if not splits.in_order_once(session):  # rows are drawn so that the labels differ
+        left_out.add("label shift")
+    found = []
+    with contextlib.suppress(ValueError):  # not enough rows for any test
+        only = [name for name in CHECKS if name not in left_out]
+        groups = splits.groups_of(session, *sides)
+        found += check_split(*sides, groups=groups, only=only).findings
+    for probe in (splits.groups, splits.told_apart):
+        with contextlib.suppress(NotChecked):
+            found += probe(session)
+    found = [finding for finding in found if finding.id not in climb.allowed]
     for finding in found:
         if finding.id.startswith("leak"):
             raise Fall(
-                f"{finding.id}: {finding.message}", dict(finding.figures), finding.fix,
+                f"{finding.id}: {finding.message}", _numbers(finding), finding.fix,
                 cause=finding.id,
             )  # fmt: skip
     return tuple(f"{finding.id}: {finding.message}" for finding in found)
 
 
-def _groups(climb: Climb) -> tuple | None:
-    groups = climb.setup.groups
-    if isinstance(groups, dict):
-        groups = (groups.get("train"), groups.get("val"))
-    return tuple(groups) if groups is not None and all(g is not None for g in groups) else None
+def _numbers(finding: SplitFinding | Finding) -> dict[str, object]:
+    return dict(finding.figures if isinstance(finding, SplitFinding) else finding.evidence)
 
 
 def dumb_baseline(climb: Climb) -> Outcome:

@@ -63,8 +63,9 @@ def overfit_one_batch(climb: Climb) -> Outcome:
     numbers = {
         "rows": len(inputs), "steps": len(losses), "loss at the start": start,
         "lowest loss": best, "floor": floor, "batch": number,
-        "update per step / size of the weights": moves.per_step,
     }  # fmt: skip
+    if math.isfinite(moves.per_step):  # not measured where a few steps were enough
+        numbers["update per step / size of the weights"] = moves.per_step
     if climb.task == "classification":
         numbers["classes in the batch"] = len(shares(targets))
     if right is not None:
