@@ -107,6 +107,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no more after")
     parser.add_argument("--again", action="store_true", help="try those that are known, too")
     given = parser.parse_args()
+    if others := [id for id in given.ids if id not in bank.asks_for_code()]:
+        parser.error(f"{', '.join(others)}: no exercise of the bank that asks for a function")
     torch.set_num_threads(1)
     FOLDER.mkdir(parents=True, exist_ok=True)
     began, rows = time.monotonic(), []
