@@ -18,6 +18,7 @@ from tests.debug.faulty import (  # noqa: F401
     ninth,
     reported,
     seventh,
+    sixteenth,
     sixth,
     sources,
     structures,

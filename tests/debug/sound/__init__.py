@@ -21,6 +21,8 @@ from tests.debug.sound import (  # noqa: F401
     scripts,
     seventh,
     seventh_loops,
+    sixteenth,
+    sixteenth_loops,
     sixth,
     thirteenth,
     thirteenth_loops,
