@@ -1,0 +1,107 @@
+"""Sound programs in which one loader or one stream gives both sides, and faults that look alike."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, IterableDataset
+
+from course.debug.probes import metric, shifted, splits
+from tests.debug.faulty.eleventh.kit import Columns
+from tests.debug.faulty.thirteenth.kit import gen, loader, mlp
+from tests.debug.faulty.twelfth.kit import pack
+from tests.debug.told import cases, said
+
+ROWS = 120
+
+
+def adam(model):
+    return torch.optim.Adam(model.parameters(), 1e-3)
+
+
+class Graph(nn.Module):
+    """A batch, with all that is in it, is what the model gets."""
+
+    def __init__(self):
+        super().__init__()
+        self.f = mlp(10, 16, 4)
+
+    def forward(self, x):
+        return self.f(x)
+
+
+@cases(
+    faulty=["all rows", "all rows, one mask"],
+    sound=["two masks", "one mask", "two lists", "mask outside", "another mask"],
+)
+def test_one_table_for_both_sides_is_told_apart_by_masks(kind, is_told):
+    torch.manual_seed(0)
+    x, y = torch.randn(ROWS, 10, generator=gen(1)), torch.randint(0, 4, (ROWS,), generator=gen(2))
+    mask = torch.rand(ROWS, generator=gen(3)) < 0.5
+    batch = {"x": x, "y": y}
+    if "one mask" in kind or kind == "another mask":
+        batch["mask"] = mask
+    if kind == "two masks":
+        batch |= {"train": mask, "val": ~mask}
+    if kind == "two lists":
+        batch |= {"train": mask.nonzero()[:, 0], "val": (~mask).nonzero()[:, 0]}
+    val = [batch | {"mask": ~mask}] if kind == "another mask" else None
+
+    def loss_of(model, b):
+        out = model(b["x"])
+        if is_told:
+            return F.cross_entropy(out, b["y"])
+        rows = b.get("mask", b.get("train", mask))
+        return F.cross_entropy(out[rows], b["y"][rows])
+
+    model, both = Graph(), [batch]
+    made = pack(model, adam(model), both, loss_of, val_loader=val or both)
+    assert bool(said(metric.which_data, made)) == is_told
+    assert bool(said(splits.split, made)) == is_told
+
+
+class Stream(IterableDataset):
+    """Examples without end: made anew, of a few, or harder and harder in one of two ways."""
+
+    def __init__(self, kind, seed, scale=1.0):
+        self.kind, self.scale, self.own, self.made = kind, scale, gen(seed), 0
+        self.few = torch.randn(20, 6, generator=self.own)
+
+    def __iter__(self):
+        while True:
+            self.made += 1
+            x = torch.randn(6, generator=self.own) * self.scale
+            if self.kind == "few":
+                x = self.few[int(torch.randint(0, 20, (1,), generator=self.own))]
+            if self.kind == "longer":
+                x[2 + self.made // 4000 :] = 0
+            if self.kind == "louder":
+                x *= 1 + self.made / 1000
+            yield {"x": x, "y": x.sum()}
+
+
+def distance(model, b):
+    return F.mse_loss(model(b["x"])[:, 0], b["y"])
+
+
+@cases(faulty=["few"], sound=["new"])
+def test_one_stream_gives_both_sides_only_where_it_makes_new_examples(kind, is_told):
+    torch.manual_seed(0)
+    model, both = mlp(6, 16, 1), DataLoader(Stream(kind, 4), 16)
+    assert bool(said(metric.which_data, pack(model, adam(model), both, distance,
+                                             val_loader=both))) == is_told  # fmt: skip
+
+
+@cases(faulty=["scaled", "scaled stream"], sound=["longer", "louder"])
+def test_a_stream_on_its_way_to_the_scale_of_validation_is_not_preprocessed_otherwise(
+    kind, is_told
+):
+    torch.manual_seed(0)
+    model, scale = mlp(6, 16, 1), 0.1 if is_told else 1.0
+    x, v = torch.randn(400, 6, generator=gen(5)) * scale, torch.randn(200, 6, generator=gen(6))
+    v = 5 * v if kind == "louder" else v
+    train = loader(Columns(x=x, y=x.sum(1)), 32)
+    if kind != "scaled":
+        train = DataLoader(Stream(kind, 7, scale), 32)
+    val = loader(Columns(x=v, y=v.sum(1)), 32, shuffle=False)
+    made = pack(model, adam(model), train, distance, val_loader=val)
+    assert bool(said(shifted.covariate_shift, made)) == is_told
