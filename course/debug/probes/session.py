@@ -32,9 +32,11 @@ STEPS = 24
 """Steps of the user's loop that are watched: whole windows of 2, 3, 4, 6 or 8 micro-batches."""
 MAX_BATCHES, MAX_NUMBERS = 64, 32_000_000
 """Batches, and numbers in them, that are read of a loader: at most 128 MB are kept."""
-FORWARDS = 600
-"""Forwards of the model after which a diagnosis starts no further experiment; the sound set-ups of
-the tests need 120 in the median and 540 at most."""
+FORWARDS = 900
+"""Forwards of the model after which a diagnosis starts no further experiment: enough for a step
+that calls the model three times, for each part of a triplet."""
+WITHOUT_GRAPH = 1 / 3
+"""What a forward counts that builds no graph: no backward follows, which costs twice as much."""
 
 
 class NotChecked(Exception):
@@ -93,7 +95,7 @@ class Session:
         self.declared = dict(setup.declared or {})
         self.model: nn.Module = setup.model
         self.optimizers = as_list(setup.optimizer)
-        self.budget, self.forwards = budget, 0
+        self.budget, self.forwards = budget, 0.0
         self.kept = Snapshot(vars(setup)) if keep else Snapshot()
         self.memory: dict[str, Any] = {}
         """What relations observed once, for the others."""
@@ -120,7 +122,8 @@ class Session:
             self.kept.restore()
 
     def _count(self, module: nn.Module, _: Any) -> None:
-        self.forwards += module is self.model
+        if module is self.model:
+            self.forwards += 1 if torch.is_grad_enabled() else WITHOUT_GRAPH
 
     def is_spent(self, share: float = 1.0) -> bool:
         """Whether this share of the budget of forward passes is used. With a time limit, a busy
