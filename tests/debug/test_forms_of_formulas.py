@@ -1,0 +1,51 @@
+"""Numbers taken for what they are not: shares for scores, a divergence for a reward, a variance."""
+
+import torch
+from torch import nn
+from torch.distributions import Bernoulli, Categorical
+from torch.nn import functional as F
+
+from course.debug.relations import squeezed
+from tests.debug.faulty.eleventh.kit import Columns
+from tests.debug.faulty.thirteenth.kit import gen, loader, mlp
+from tests.debug.faulty.twelfth.kit import pack
+from tests.debug.told import cases, said
+
+
+def of(model, loss_of, data, **more):
+    opt = torch.optim.Adam(model.parameters(), 1e-3)
+    return pack(model, opt, loader(data, 32), loss_of, **more)
+
+
+@cases(
+    faulty=["categorical", "by hand", "rows chosen", "cross-entropy", "bernoulli", "in the model"],
+    sound=["probs", "log of shares", "twice a logarithm", "read by attention", "weight of a logit",
+           "logits"],
+)  # fmt: skip
+def test_no_softmax_is_taken_of_what_a_softmax_gave(kind, is_told):
+    torch.manual_seed(0)
+    x, a = torch.randn(320, 6, generator=gen(1)), torch.randint(0, 3, (320,), generator=gen(2))
+    model = mlp(6, 16, 3)
+    if kind == "in the model":
+        model = nn.Sequential(model, nn.Softmax(-1))
+
+    def log_prob(scores, a):
+        shares = scores.softmax(-1)
+        every = {
+            "by hand": lambda: shares.log_softmax(-1).gather(1, a[:, None])[:, 0],
+            "rows chosen": lambda: shares[a > 0].squeeze(0).log_softmax(-1)[:, 0],
+            "cross-entropy": lambda: -F.cross_entropy(shares, a, reduction="none"),
+            "bernoulli": lambda: Bernoulli(logits=scores[:, 0].sigmoid()).log_prob((a > 0).float()),
+            "in the model": lambda: Categorical(logits=scores).log_prob(a),
+            "categorical": lambda: Categorical(logits=shares).log_prob(a),
+            "probs": lambda: Categorical(probs=shares).log_prob(a),
+            "log of shares": lambda: Categorical(logits=shares.log()).log_prob(a),
+            "twice a logarithm": lambda: scores.log_softmax(-1).log_softmax(-1)[:, 0],
+            "read by attention": lambda: (shares @ torch.eye(3)).log_softmax(-1)[:, 0],
+            "weight of a logit": lambda: F.logsigmoid(scores[:, 0] * scores[:, 1].sigmoid()),
+            "logits": lambda: Categorical(logits=scores).log_prob(a),
+        }  # fmt: skip
+        return every[kind]()
+
+    made = of(model, lambda m, b: -log_prob(m(b["x"]), b["a"]).mean(), Columns(x=x, a=a))
+    assert said(squeezed.again, made) == ["double-softmax"] * is_told
