@@ -5,7 +5,7 @@ from torch import nn
 from torch.distributions import Bernoulli, Categorical
 from torch.nn import functional as F
 
-from course.debug.relations import squeezed
+from course.debug.relations import bonuses, squeezed
 from tests.debug.faulty.eleventh.kit import Columns
 from tests.debug.faulty.thirteenth.kit import gen, loader, mlp
 from tests.debug.faulty.twelfth.kit import pack
@@ -49,3 +49,42 @@ def test_no_softmax_is_taken_of_what_a_softmax_gave(kind, is_told):
 
     made = of(model, lambda m, b: -log_prob(m(b["x"]), b["a"]).mean(), Columns(x=x, a=a))
     assert said(squeezed.again, made) == ["double-softmax"] * is_told
+
+
+class Coder(nn.Module):
+    """A code with noise, read again: what comes out, the mean and the spread's raw number."""
+
+    def __init__(self):
+        super().__init__()
+        self.into, self.out = mlp(8, 16, 6), mlp(3, 16, 8)
+
+    def forward(self, x):
+        mean, raw = self.into(x).chunk(2, 1)
+        return self.out(mean + torch.randn_like(mean) * (0.5 * raw).exp()), mean, raw
+
+
+@cases(
+    faulty=["minus", "minus, by scale", "half of it"],
+    sound=["plus", "entropy", "critic", "unlike targets", "targets of a part", "hinge"],
+)
+def test_a_part_without_data_is_not_lowered_without_end(kind, is_told):
+    torch.manual_seed(0)
+    x = torch.randn(320, 8, generator=gen(3))
+
+    def loss_of(model, b):
+        r, mean, raw = model(b["x"])
+        kl = 0.5 * (mean**2 + raw.exp() - 1 - raw).sum(1)
+        std = F.softplus(raw)
+        more = {
+            "minus": -kl, "plus": kl, "half of it": -0.1 * 0.5 * (mean**2).sum(1),
+            "minus, by scale": -(0.5 * (std**2 + mean**2) - std.log()).sum(1),
+            "entropy": kl - 2 * raw.sum(1), "critic": -mean.sum(1),
+            "unlike targets": -((mean - b["x"][:, :3]) ** 2).sum(1),
+            "targets of a part": ((mean - b["x"][:, :3]) ** 2).sum(1),
+            "hinge": -(mean**2).sum(1).clamp(max=25.0),
+        }[kind]  # fmt: skip
+        return (((r - b["x"]) ** 2).sum(1) + more).mean()
+
+    assert said(bonuses.without_end, of(Coder(), loss_of, Columns(x=x))) == (
+        ["loss-negated"] * is_told
+    )
