@@ -6,6 +6,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, IterableDataset
 
 from course.debug.probes import metric, shifted, splits
+from course.debug.relations import renumbered
 from tests.debug.faulty.eleventh.kit import Columns
 from tests.debug.faulty.thirteenth.kit import gen, loader, mlp
 from tests.debug.faulty.twelfth.kit import pack
@@ -105,3 +106,51 @@ def test_a_stream_on_its_way_to_the_scale_of_validation_is_not_preprocessed_othe
     val = loader(Columns(x=v, y=v.sum(1)), 32, shuffle=False)
     made = pack(model, adam(model), train, distance, val_loader=val)
     assert bool(said(shifted.covariate_shift, made)) == is_told
+
+
+class OfIds(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.level = nn.Embedding(400, 1)
+
+    def forward(self, ids):
+        return self.level(ids)[:, 0]
+
+
+@cases(
+    faulty=["numbered anew", "labels numbered anew"],
+    sound=["numbered once", "new names", "row numbers", "place in a household", "group number"],
+)
+def test_a_name_keeps_its_number_in_validation(kind, is_told):
+    torch.manual_seed(0)
+    g = gen(8)
+    raw = torch.randperm(900, generator=g)[:30]
+    names = [raw[torch.randint(0, 30, (n,), generator=g)] for n in (300, 60)]
+    names[1] = names[1][names[1] != names[0].min()]
+    if kind == "new names":
+        names[1] = names[1] + 1000
+    once = torch.cat(names).unique()
+    anew = kind in ("numbered anew", "labels numbered anew", "new names", "group number")
+    ids = [torch.searchsorted(n.unique() if anew and i else once, n)
+           for i, n in enumerate(names)]  # fmt: skip
+    if kind == "row numbers":
+        ids, names = [torch.arange(len(n)) for n in names], [n * 1000 + torch.arange(len(n))
+                                                             for n in names]  # fmt: skip
+    if kind == "place in a household":
+        ids = [torch.randint(0, 6, n.shape, generator=g) for n in names]
+    y = [raw.float()[i % 30] / 900 for i in ids]
+    parts = [Columns(id=i, name=n, y=t) for i, n, t in zip(ids, names, y, strict=True)]
+    model = OfIds()
+    if kind in ("labels numbered anew", "group number"):
+        model = mlp(1, 16, 40)
+
+    def loss_of(m, b):
+        if kind == "labels numbered anew":
+            return F.cross_entropy(m(b["y"][:, None]), b["id"])
+        if kind == "group number":
+            return (m(b["y"][:, None])[:, 0] - b["y"]).abs().mean()
+        return F.mse_loss(m(b["id"]), b["y"])
+
+    train, val = (loader(part, 32) for part in parts)
+    made = pack(model, adam(model), train, loss_of, val_loader=val)
+    assert said(renumbered.in_validation, made) == ["labels-renamed"] * is_told
