@@ -5,7 +5,7 @@ from torch import nn
 from torch.distributions import Bernoulli, Categorical
 from torch.nn import functional as F
 
-from course.debug.relations import bonuses, squeezed
+from course.debug.relations import bonuses, restored, squeezed
 from tests.debug.faulty.eleventh.kit import Columns
 from tests.debug.faulty.thirteenth.kit import gen, loader, mlp
 from tests.debug.faulty.twelfth.kit import pack
@@ -88,3 +88,35 @@ def test_a_part_without_data_is_not_lowered_without_end(kind, is_told):
     assert said(bonuses.without_end, of(Coder(), loss_of, Columns(x=x))) == (
         ["loss-negated"] * is_told
     )
+
+
+@cases(
+    faulty=["its input", "its input, by hand"],
+    sound=["clean", "another noise", "narrow", "rated by its input", "what is left", "next frame"],
+)
+def test_what_restores_is_trained_on_what_rates_it(kind, is_told):
+    torch.manual_seed(0)
+    g = gen(4)
+    clean = torch.randn(400, 3, generator=g) @ torch.randn(3, 8, generator=g)
+    parts = {"noisy": clean + torch.randn(400, 8, generator=g), "clean": clean,
+             "other": clean + torch.randn(400, 8, generator=g)}  # fmt: skip
+    model = mlp(8, 2 if kind == "narrow" else 32, 8)
+    asked = {"clean": "clean", "another noise": "other"}.get(kind, "noisy")
+    rated = "noisy" if kind in ("rated by its input", "next frame") else "clean"
+    val = loader(Columns(**{n: t[320:] for n, t in parts.items()}), 40, shuffle=False)
+
+    def loss_of(m, b):
+        out = m(b["noisy"])
+        if kind == "its input, by hand":
+            return (out - b["noisy"]).abs().mean()
+        return F.mse_loss(out, b["noisy"] - b["clean"] if kind == "what is left" else b[asked])
+
+    def evaluate():
+        model.eval()
+        with torch.no_grad():
+            off = [(model(b["noisy"]) - b[rated]).square().mean().item() for b in val]
+        return {"mse": sum(off) / len(off)}
+
+    data = Columns(**{n: t[:320] for n, t in parts.items()})
+    made = of(model, loss_of, data, val_loader=val, evaluate=evaluate)
+    assert said(restored.asked_for, made) == ["wrong-targets"] * is_told
