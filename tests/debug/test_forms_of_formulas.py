@@ -2,10 +2,10 @@
 
 import torch
 from torch import nn
-from torch.distributions import Bernoulli, Categorical
+from torch.distributions import Bernoulli, Categorical, Normal
 from torch.nn import functional as F
 
-from course.debug.relations import bonuses, restored, squeezed
+from course.debug.relations import bonuses, restored, spreads, squeezed
 from tests.debug.faulty.eleventh.kit import Columns
 from tests.debug.faulty.thirteenth.kit import gen, loader, mlp
 from tests.debug.faulty.twelfth.kit import pack
@@ -120,3 +120,53 @@ def test_what_restores_is_trained_on_what_rates_it(kind, is_told):
     data = Columns(**{n: t[:320] for n, t in parts.items()})
     made = of(model, loss_of, data, val_loader=val, evaluate=evaluate)
     assert said(restored.asked_for, made) == ["wrong-targets"] * is_told
+
+
+@cases(
+    faulty=["standardised", "within", "between", "a law", "by hand", "the other way round"],
+    sound=["squared for the loss", "root in the score", "chi square", "weights", "one for all",
+           "a law for both", "by hand for both"],
+)  # fmt: skip
+def test_what_is_a_variance_for_the_loss_is_one_in_the_score(kind, is_told):
+    torch.manual_seed(0)
+    x = torch.randn(400, 5, generator=gen(5))
+    y = x[:, 0] + (0.2 + x[:, 1].abs()) * torch.randn(400, generator=gen(6))
+    model = mlp(5, 16, 2)
+
+    def predicted(b):
+        mean, raw = model(b["x"]).unbind(1)
+        spread = F.softplus(raw) + 1e-3
+        return mean, torch.full_like(spread, 0.7) + 0 * raw if kind == "one for all" else spread
+
+    def loss_of(_, b):
+        (mean, spread), y = predicted(b), b["y"]
+        if kind in ("by hand", "by hand for both"):
+            return ((y - mean) ** 2 / spread + spread.log()).mean()
+        if kind in ("a law for both", "the other way round"):
+            return -Normal(mean, spread).log_prob(y).mean()
+        return F.gaussian_nll_loss(mean, y, spread**2 if kind == "squared for the loss" else spread)
+
+    def score(b):
+        (mean, s), y = predicted(b), b["y"]
+        return {
+            "within": lambda: ((y - mean).abs() < 1.96 * s).float().mean(),
+            "between": lambda: ((y > mean - 1.96 * s) & (y < mean + 1.96 * s)).float().mean(),
+            "a law": lambda: -Normal(mean, s).log_prob(y).mean(),
+            "a law for both": lambda: -Normal(mean, s).log_prob(y).mean(),
+            "by hand": lambda: (((y - mean) / s) ** 2).mean(),
+            "the other way round": lambda: F.gaussian_nll_loss(mean, y, s),
+            "root in the score": lambda: (((y - mean) / s.sqrt()).abs() < 1).float().mean(),
+            "chi square": lambda: ((y - mean) ** 2 / s).mean(),
+            "by hand for both": lambda: ((y - mean) ** 2 / s + s.log()).mean(),
+            "weights": lambda: ((y - mean) / s).sum() / (1 / s).sum(),
+        }.get(kind, lambda: (((y - mean) / s).abs() < 1).float().mean())()  # fmt: skip
+
+    val = loader(Columns(x=x[320:], y=y[320:]), 40, shuffle=False)
+
+    def evaluate():
+        with torch.no_grad():
+            return {"score": sum(score(b).item() for b in val) / len(val)}
+
+    data = Columns(x=x[:320], y=y[:320])
+    made = of(model, loss_of, data, val_loader=val, evaluate=evaluate)
+    assert said(spreads.one_role, made) == ["wrong-formula"] * is_told
