@@ -60,6 +60,29 @@ def test_one_table_for_both_sides_is_told_apart_by_masks(kind, is_told):
     assert bool(said(splits.split, made)) == is_told
 
 
+@cases(faulty=["rows"], sound=["masks"])
+def test_a_score_may_read_the_one_table_from_the_loader_of_training(kind, is_told):
+    torch.manual_seed(0)
+    x, y = torch.randn(ROWS, 10, generator=gen(1)), torch.randint(0, 4, (ROWS,), generator=gen(2))
+    mask = torch.rand(ROWS, generator=gen(3)) < 0.5
+    table = {"x": x, "y": y, "mask": mask}
+    if kind == "masks":
+        train, val = (DataLoader([table], batch_size=None) for _ in range(2))
+    else:
+        train, val = (loader(Columns(x=x[m], y=y[m], mask=mask[m]), 32) for m in (mask, ~mask))
+    model = Graph()
+
+    def loss_of(m, b):
+        return F.cross_entropy(m(b["x"])[b["mask"]], b["y"][b["mask"]])
+
+    def evaluate():
+        hits = [(model(b["x"]).argmax(1) == b["y"])[~b["mask"] | is_told] for b in train]
+        return {"accuracy": torch.cat(hits).float().mean().item()}
+
+    made = pack(model, adam(model), train, loss_of, val_loader=val, evaluate=evaluate)
+    assert said(metric.which_data, made) == ["evaluates-training-data"] * is_told
+
+
 class Stream(IterableDataset):
     """Examples without end: made anew, of a few, or harder and harder in one of two ways."""
 
