@@ -37,6 +37,7 @@ from course.debug.probes import (
     rescored,
     schedule,
     scored,
+    shifted,
     splits,
     stepping,
     structure,
@@ -63,9 +64,9 @@ PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     between.skipped, modes.changes_model, modes.eval_in_training, modes.train_in_eval,
     modes.always_random, modes.no_grad, metric.which_data, metric.accuracy, rescored.accuracy,
     rescored.from_zero, metric.repeats, scored.another_model, scored.smoothed_loss,
-    checkpoints.checkpoint, *RELATIONS, splits.covariate_shift, ranges.unnormalised, numbers.finite,
-    numbers.underflow, rates.start, numbers.dead_units, rates.too_large, rates.too_small,
-    rates.outweighed, pairing.reads_inputs, progress.downhill,
+    checkpoints.checkpoint, *RELATIONS, shifted.covariate_shift, ranges.unnormalised,
+    numbers.finite, numbers.underflow, rates.start, numbers.dead_units, rates.too_large,
+    rates.too_small, rates.outweighed, pairing.reads_inputs, progress.downhill,
 )  # fmt: skip
 
 SYMPTOMS = {

@@ -182,3 +182,45 @@ def test_micro_batches_of_tokens_weigh_as_in_the_loss_of_a_batch_of_any_kind(kin
     opt = torch.optim.Adam(net.parameters(), 3e-3)
     setup = pack(net, opt, loader(data, bs=12), loss_of, step=step)
     assert bool(said(parts.weighed, setup)) == is_told
+
+
+class Code(nn.Module):
+    """Tokens that are written again from one code of the whole row."""
+
+    def __init__(self):
+        super().__init__()
+        self.e, self.p = nn.Embedding(V + 2, 16), nn.Parameter(torch.randn(T, 16))
+        self.r, self.o = nn.GRU(16, 16, batch_first=True), nn.Linear(16, V + 2)
+
+    def forward(self, ids):
+        return self.o(torch.tanh(self.r(self.e(ids))[1][0][:, None] + self.p[: ids.shape[1]]))
+
+
+@cases(
+    faulty=["shown", "shown, padded", "shown, some replaced"],
+    sound=["hidden", "hidden, some kept", "code without unknown", "padding before", "padding",
+           "tags with gaps", "all written again"],
+)  # fmt: skip
+def test_a_model_of_masked_tokens_is_asked_for_what_is_hidden(kind, is_told):
+    torch.manual_seed(0)
+    g, mask = gen(9), V
+    x = markov(V - 2, 160, T, g)[0] + 1
+    chosen = torch.rand(x.shape, generator=g) < 0.2
+    ids, labels = x.masked_fill(chosen, mask), x.clone()
+    labels[chosen if is_told or kind == "code without unknown" else ~chosen] = -100
+    if kind in ("shown, some replaced", "hidden, some kept"):
+        other = torch.randint(1, V - 1, x.shape, generator=g)
+        ids = ids.where(torch.rand(x.shape, generator=g) < 0.8, other if is_told else x)
+        ids = torch.where(chosen, ids, x)
+    if kind == "all written again":
+        labels = x
+    if kind == "tags with gaps":
+        labels = ((x * 5) % V).masked_fill(chosen, -100)
+    if kind in ("padding", "padding before", "shown, padded"):
+        pad = torch.arange(T) >= torch.randint(4, T, (len(x), 1), generator=g)
+        pad = pad.flip(1) if kind == "padding before" else pad
+        shown = ids if is_told else x
+        ids, labels = shown.masked_fill(pad, 0), (labels if is_told else x).masked_fill(pad, -100)
+    net = Code() if kind == "code without unknown" else Reader(both=True)
+    setup = made(net, lambda m, b: cost(m(b[0]), b[1], ignore_index=-100), ids, labels)
+    assert said(ahead.shown, setup) == ["target-in-inputs"] * is_told

@@ -64,7 +64,10 @@ SEEN = {
     torch._foreach_clamp_min_,
 }  # fmt: skip
 """Functions that are looked at, whatever they give."""
-RESHAPED = ("Squeeze", "Unsqueeze", "View", "Reshape", "UnsafeView", "Select", "Slice", "Clamp")
+RESHAPED = (
+    "Squeeze", "Unsqueeze", "View", "Reshape", "UnsafeView", "Select", "Slice", "Clamp",
+    "IndexBackward", "IndexSelect", "Permute", "Transpose", "TBackward", "Expand", "Clone",
+)  # fmt: skip
 """Beginnings of the names of nodes of a graph that hand on numbers as they are."""
 POSITIVE = ("Exp", "Softplus")
 """The same of what makes numbers positive, as rates are."""
@@ -136,7 +139,9 @@ class Functions(TorchFunctionMode):
                 self.tape.mark(self.tape.events[-1], result)
         elif function in RATES and isinstance(args[0] if args else None, Tensor):
             log = kwargs.get("log_input", args[2] if len(args) > 2 else True)
-            self.tape.note("rates", logarithms=bool(log), made_positive=_made_positive(args[0]))
+            self.tape.note(
+                "rates", logarithms=bool(log), made_positive=comes_from(args[0], POSITIVE)
+            )
         elif function in SUMS:
             self._see_term(args, result)
         elif function in SIGNED:
@@ -207,14 +212,15 @@ class Functions(TorchFunctionMode):
             self.tape.note("wrapped", count=wrapped, of=result.numel())
 
 
-def _made_positive(tensor: Tensor) -> bool:
-    """The numbers come out of exp or softplus, and were at most reshaped since."""
+def comes_from(tensor: Tensor, names: str | tuple[str, ...]) -> bool:
+    """The numbers come out of a function of one of these names, and were at most reshaped or chosen
+    since."""
     node = tensor.grad_fn
     for _ in range(MOST_RESHAPED):
         if node is None or not node.name().startswith(RESHAPED):
             break
         node = node.next_functions[0][0]
-    return node is not None and node.name().startswith(POSITIVE)
+    return node is not None and node.name().startswith(names)
 
 
 def _ctc_targets(

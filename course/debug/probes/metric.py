@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import IterableDataset
 
 from course.debug.probes.accuracies import other_accuracies
 from course.debug.probes.modes import close, evaluation_of
+from course.debug.probes.one_table import holds_both_sides
 from course.debug.probes.report import Finding, Severity
 from course.debug.probes.session import Evaluation, NotChecked, Session, pair
 from course.debug.probes.tape import Event
@@ -41,6 +44,8 @@ def which_data(session: Session) -> Iterator[Finding]:
     train, val = session.setup.train_loader, session.setup.val_loader
     if val is None:
         raise NotChecked("no val_loader")
+    if val is train and _says_other_examples(session):
+        raise NotChecked("one loader gives both sides")
     if val is train:
         yield Finding(
             "leak-overlap", "error",
@@ -50,7 +55,8 @@ def which_data(session: Session) -> Iterator[Finding]:
         return
     seen = evaluation_of(session)
     opened = {id(e.loader) for e in seen.tape.of("epoch")}
-    if id(train) in opened and id(val) not in opened:
+    reads_training = id(train) in opened and id(val) not in opened
+    if reads_training and not holds_both_sides(session):
         yield Finding(
             "evaluates-training-data", "error",
             "evaluate() reads the train_loader and never the val_loader.", {},
@@ -63,6 +69,22 @@ def which_data(session: Session) -> Iterator[Finding]:
             "Optimizer steps are made on batches of the val_loader.", {},
             "for x, y in train_loader: ...",
         )  # fmt: skip
+
+
+def _says_other_examples(session: Session) -> bool:
+    """Of one loader, validation still gets other examples: other rows of one table, or new ones of
+    a stream that makes them up."""
+    data = getattr(session.setup.val_loader, "dataset", None)
+    if not isinstance(data, IterableDataset):
+        return holds_both_sides(session)
+    with session.observe():
+        first, second = (
+            {row.numpy().tobytes() for b in islice(session.setup.val_loader, 2)
+             for t in tensors_in(b) if t.is_floating_point() and t.dim() > 1
+             for row in t.detach().cpu().contiguous()}
+            for _ in range(2)
+        )  # fmt: skip
+    return bool(second) and not first & second
 
 
 def _trained_on(session: Session) -> set[int]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from course.data.contract import check_batch
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
-from course.debug.probes.splits import seen_inputs
+from course.debug.probes.shifted import seen_inputs
 
 LARGER = 4.0
 """Outputs so many times larger than for normalised inputs are too large."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +14,7 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from course.data.split_check import SplitFinding, SplitReport, check_split
 from course.debug.probes.answers import rows_of
+from course.debug.probes.one_table import holds_both_sides
 from course.debug.probes.report import Finding, Severity
 from course.debug.probes.session import NotChecked, Session, pair
 from course.debug.probes.thresholds import UNLABELLED
@@ -32,14 +32,6 @@ MOST_CLASSES = 200
 """Classes above which a validation set may lack some by chance."""
 LEAST_VALIDATION = 20
 """Validation rows below which nothing is said about their classes."""
-SCALE_RATIO, MEAN_SHIFT = 2.0, 1.0
-"""Ratio of the standard deviations, and distance of the means in standard deviations, from which
-inputs were preprocessed differently; the 91 sound set-ups that have both
-stay below 1.24 and 0.07."""
-SURELY_SHIFTED = 5.0
-"""The ratio (or twice the distance) that no honest difference between two samples reaches."""
-LEAST_INPUTS = 16
-"""Rows per side below which their means and standard deviations say little."""
 MOST_ITEMS = 2000
 """Items of either side that are asked for."""
 COMMON, TIMES = 0.05, 5.0
@@ -53,26 +45,13 @@ ROWS_COMPARED = 400
 
 def split(session: Session) -> Iterator[Finding]:
     """Validation shares no example with training, not even moved, brightened or compressed."""
-    if _told_apart_by_masks(session):
+    if holds_both_sides(session):
         raise NotChecked("one batch holds both sides, which masks tell apart")
     train, val = _side(session, "train"), _side(session, "val")
     if train[0][0].numel() < 2:
         raise NotChecked("inputs of one number repeat by nature")
     only = ["copies"] if train[2] else ["copies", "near copies", "look-alikes"]
     yield from _judged(session, train, val, only)
-
-
-def _told_apart_by_masks(session: Session) -> bool:
-    """Both loaders give the same one batch, e.g. a graph, with masks of its rows."""
-    both = session.epoch.batches, session.val_epoch.batches
-    if any(len(batches) != 1 for batches in both):
-        return False
-    train, val = (list(tensors_in(batches[0])) for batches in both)
-    return (
-        any(t.dtype == torch.bool and t.dim() == 1 for t in train)
-        and len(train) == len(val)
-        and all(a is b or torch.equal(a, b) for a, b in zip(train, val, strict=True))
-    )
 
 
 def items(session: Session) -> Iterator[Finding]:
@@ -294,15 +273,6 @@ def in_order_once(session: Session) -> bool:
     return sampler is None or isinstance(sampler, SequentialSampler)
 
 
-def covariate_shift(session: Session) -> Iterator[Finding]:
-    """The model gets inputs of the same scale and kind in training and in evaluation."""
-    found = list(_other_scale(session))
-    if not found:
-        with contextlib.suppress(NotChecked):
-            found = list(told_apart(session))
-    yield from found
-
-
 def told_apart(session: Session) -> Iterator[Finding]:
     """No classifier can tell validation inputs from training inputs, object by object."""
     if not (session.epoch.whole and session.val_epoch.whole and in_order_once(session)):
@@ -329,42 +299,3 @@ def _in_data_order(session: Session, train: Side) -> Side:
         batches = DataLoader(loader.dataset, loader.batch_size, collate_fn=loader.collate_fn)
         pairs = [pair(batch) for batch in batches]
     return torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs]), False
-
-
-def _other_scale(session: Session) -> Iterator[Finding]:
-    """Inputs of different mean or deviation, as the model gets them."""
-    a = seen_inputs(session, "train")
-    b = seen_inputs(session, "val")
-    if a is None or b is None or a.shape[1:] != b.shape[1:]:
-        raise NotChecked("no floating-point inputs of one shape on both sides")
-    sa, sb = float(a.std()), float(b.std())
-    if min(sa, sb) == 0 or min(len(a), len(b)) < LEAST_INPUTS:
-        raise NotChecked("too few or constant inputs")
-    ratio = max(sa, sb) / min(sa, sb)
-    shift = abs(float(a.mean() - b.mean())) / max(sa, sb)
-    if ratio > SCALE_RATIO or shift > MEAN_SHIFT:
-        yield Finding(
-            "covariate-shift", "error" if max(ratio, 2 * shift) > SURELY_SHIFTED else "warning",
-            "Inputs have a different scale in validation and in training: they are not "
-            "preprocessed in the same way.",
-            {"train_mean": float(a.mean()), "train_std": sa, "val_mean": float(b.mean()),
-             "val_std": sb},
-            "val_inputs = (val_inputs - train_mean) / train_std  # the same on both sides",
-        )  # fmt: skip
-
-
-def seen_inputs(session: Session, side: str) -> Tensor | None:
-    """What the model itself received if a callable shows it, else what the loader yields."""
-    if side == "train" and session.setup.train_step is not None:
-        events = session.loop.tape.of("forward")[:8]
-    elif side == "val" and session.setup.evaluate is not None:
-        events = [e for e in session.evaluation.tape.of("forward") if e.call == 0][:8]
-    else:
-        events = []
-    inputs = [e.inputs for e in events if e.inputs is not None]
-    if not inputs:
-        epoch = session.epoch if side == "train" else session.val_epoch
-        inputs = [session.place(pair(b)[0]) for b in epoch.batches[:8]]
-    inputs = [x.float() for x in inputs if x.is_floating_point() and x.dim() > 1]
-    shapes = {x.shape[1:] for x in inputs}
-    return torch.cat(inputs) if len(shapes) == 1 else None

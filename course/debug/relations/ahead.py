@@ -29,6 +29,9 @@ LEAST_LEFT = 3
 """Places of a row at which output and target must both be there."""
 MASKED = 0.02
 """Share of the inputs that differ from their targets, below which nothing was masked."""
+DOMINATES = 2.0
+"""How many times as far as those at other places an output moves with the token at its own, from
+which it can be copied: a code of the whole row moves all alike."""
 OF_CLASSES = ("cross_entropy", "nll_loss")
 DEFAULT = -100
 """`ignore_index` of a loss that was given none."""
@@ -104,6 +107,58 @@ def copied(session: Session) -> Iterator[Finding]:
         {"masked": share, "targets_that_are_inputs": 1 - share, "left_out": left_out},
         f"labels[~masked] = {left_out}",
     )  # fmt: skip
+
+
+def shown(session: Session) -> Iterator[Finding]:
+    """A model of masked tokens is not asked for those it is shown, and for no other.
+
+    Between targets that count, each the token at its own place, others are left out where inputs
+    hold one token that is never asked for. A row that is written again from a code alone depends on
+    no token more at its place than elsewhere; one that does has only to copy.
+    """
+    event, ids, output, start = _compared(session)
+    if start or event.targets.numel() != ids.numel():
+        raise NotChecked("outputs are not compared with targets of all places")
+    targets = event.targets.reshape(ids.shape).to(ids.device)
+    counted = (targets >= 0) & (targets != _left_out(event))
+    between = ~counted & (counted.cumsum(1) > 0) & (counted.flip(1).cumsum(1).flip(1) > 0)
+    if int(between.any(1).sum()) < OFTEN * len(ids):
+        raise NotChecked("no targets are left out between others, as they are at padding")
+    if _share(ids, targets, counted, 0) < EQUAL_SHARE:
+        raise NotChecked("targets that count are not the tokens at their own places")
+    tokens, counts = ids[between].unique(return_counts=True)
+    mask, share = tokens[counts.argmax()], float(between.double().mean())
+    if int(counts.max()) < OFTEN * int(between.sum()) or bool((targets[counted] == mask).any()):
+        raise NotChecked("places that are left out do not hold one token of their own")
+    place = _places(ids)[0]
+    moved = _moved_by(session, ids, output, place)
+    if not moved[place] > DOMINATES * float(torch.cat([moved[:place], moved[place + 1 :]]).mean()):
+        raise NotChecked("an output does not depend on the token at its own place above others")
+    yield Finding(
+        "target-in-inputs", "error",
+        f"Token {int(mask)} hides {share:.0%} of the inputs, but these are left out of the loss, "
+        f"and each of the {int(counted.sum())} targets that count is the token that the model sees "
+        "at that very place: the mask of the labels is the wrong way round, and the model learns "
+        "to copy.",
+        {"masked": share, "targets": int(counted.sum()), "mask": int(mask)},
+        "labels[~masked] = -100  # what is hidden counts",
+    )  # fmt: skip
+
+
+def _moved_by(session: Session, ids: Tensor, output: Tensor, place: int) -> Tensor:
+    """How far the outputs at each place move if the tokens at one are those of other rows [T]."""
+    program = program_of(session)
+    call = program.call()
+
+    def other(t: Tensor) -> Tensor:
+        if t.shape != ids.shape or t.dtype != ids.dtype or not torch.equal(t, ids):
+            return t
+        one = t[:, place : place + 1].roll(1, 0)
+        return torch.cat([t[:, :place], one, t[:, place + 1 :]], dim=1)
+
+    given = program.replay(Call(*changed((call.args, call.kwargs), other)))
+    after = next((t for t in by_position(given, ids) if t.shape == output.shape), output)
+    return (after - output).abs().mean((0, 2))
 
 
 def _compared(session: Session) -> tuple[Event, Tensor, Tensor, int]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from course.debug.probes.one_table import other_rows
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.relations.joining import is_among, read_by_the_model
@@ -45,7 +46,7 @@ def held_out(session: Session) -> Iterator[Finding]:
     if not close(base, program.step(batch).loss, EXACT):
         raise NotChecked("the loss of one batch is random")
     for y in labels:
-        if (held := _chosen_to_validate(session, leaves, [*masks])) is not None:
+        if (held := _chosen_to_validate(session, leaves)) is not None:
             if not close(base, _cost(session, batch, leaves[y], held), EXACT):
                 yield _finding(int(held.sum()), rows)
                 return
@@ -88,20 +89,11 @@ def _finding(held: int, rows: int) -> Finding:
     )  # fmt: skip
 
 
-def _chosen_to_validate(session: Session, leaves: list[Tensor], masks: list[int]) -> Tensor | None:
+def _chosen_to_validate(session: Session, leaves: list[Tensor]) -> Tensor | None:
     """The rows that a validation batch chooses of the same table; None: it is another."""
     if session.setup.val_loader is None or not session.val_epoch.batches:
         return None
-    other = list(tensors_in(session.val_epoch.batches[0]))
-    if len(other) != len(leaves):
-        return None
-    differ = [n for n, (a, b) in enumerate(zip(leaves, other, strict=True))
-              if a.shape != b.shape or not torch.equal(a, b)]  # fmt: skip
-    if len(differ) != 1 or differ[0] not in masks or other[differ[0]].shape != (
-            leaves[differ[0]].shape):  # fmt: skip
-        return None
-    one, two = leaves[differ[0]], other[differ[0]]
-    return None if bool((one & two).any()) else two
+    return other_rows(leaves, list(tensors_in(session.val_epoch.batches[0])))
 
 
 def _apart(
