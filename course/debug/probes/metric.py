@@ -294,6 +294,8 @@ def repeats(session: Session) -> Iterator[Finding]:
     seen = evaluation_of(session)
     if any(any(e.submodes.values()) for e in seen.tape.of("forward")) or seen.moved:
         raise NotChecked("evaluate() is not in plain eval mode")
+    if seen.tape.other_networks:
+        raise NotChecked("evaluate() asks another network too, which may answer differently")
     counts = [len([e for e in seen.tape.of("forward") if e.call == c]) for c in (0, 1)]
     if counts[1] == 0 < counts[0]:
         yield Finding(
