@@ -45,7 +45,7 @@ from course.debug.probes import (
 from course.debug.probes.report import SPENT, Finding, Report
 from course.debug.probes.session import FORWARDS, PLACES, NotChecked, Session
 from course.debug.probes.setup import as_setup
-from course.debug.relations import RELATIONS
+from course.debug.relations import RELATIONS, direction
 from course.debug.relations.pairs import places_in
 
 PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
@@ -74,6 +74,9 @@ SYMPTOMS = {
     "metric-wrong", "metric-batch-mean", "raises", "loss-rises", "checkpoint-incomplete",
 }  # fmt: skip
 """What another bug can cause: listed after the others, and only as notes if there is an error."""
+OUTCOMES = (direction.follows,)
+"""Probes that see what training comes to and not why: what they find is left out where another
+probe names a cause."""
 
 
 def diagnose(setup: Any, *, budget: int = FORWARDS) -> Report:
@@ -100,6 +103,7 @@ def diagnose(setup: Any, *, budget: int = FORWARDS) -> Report:
     started = time.perf_counter()
     session = Session(as_setup(setup), budget)
     found: list[Finding] = []
+    outcomes: list[Finding] = []
     checked: list[str] = []
     skipped: dict[str, str] = {}
     try:
@@ -113,7 +117,7 @@ def diagnose(setup: Any, *, budget: int = FORWARDS) -> Report:
                 skipped[name] = SPENT
                 continue
             try:
-                found += list(probe(session))
+                (outcomes if probe in OUTCOMES else found).extend(probe(session))
                 checked.append(name)
             except NotChecked as reason:
                 skipped[name] = str(reason)
@@ -122,6 +126,8 @@ def diagnose(setup: Any, *, budget: int = FORWARDS) -> Report:
     finally:
         session.kept.restore()
         PLACES.set(None)
+    if not any(finding.is_alarm and finding.id not in SYMPTOMS for finding in found):
+        found += outcomes
     findings = _ordered(_without(found, session.declared.get("allow", ())))
     titles = {_name(probe): _asks(probe) for probe in PROBES}
     return Report(findings, checked, skipped, time.perf_counter() - started, titles)

@@ -1,5 +1,6 @@
 """The doctor finds what is wrong, says nothing of what is sound, and gives everything back."""
 
+import importlib
 import json
 import random
 import re
@@ -17,6 +18,10 @@ from tests.debug.faulty import PAIRS
 from tests.debug.sound import SOUND
 from tests.debug.told import assert_told_apart
 from tests.sampling import sample
+
+diagnosis = importlib.import_module(
+    "course.debug.diagnose"
+)  # `course.debug.diagnose` is a function
 
 QUICK = [
     next(p for p in PAIRS if p.name.startswith(start))
@@ -239,3 +244,20 @@ def test_a_sample_of_the_other_pairs_meets_the_goals_of_the_whole_set():
     rates = shares([judge(pair) for pair in others[::200]])
     assert rates["told_apart"] >= 0.84
     assert rates["named_first"] >= 0.76
+
+
+@pytest.mark.parametrize("cause", ["padding-not-masked", "raises", None])
+def test_what_training_comes_to_is_said_where_no_probe_names_a_cause(monkeypatch, cause):
+    """`raises` is itself what another bug can cause."""
+
+    def outcome(_session):
+        yield Finding("loss-negated", "error", "Steps that lower the loss lower the score.")
+
+    def probe(_session):
+        if cause:
+            yield Finding(cause, "error", "Seen.")
+
+    monkeypatch.setattr(diagnosis, "PROBES", (outcome, probe))
+    monkeypatch.setattr(diagnosis, "OUTCOMES", (outcome,))
+    named = [alarm.id for alarm in diagnose(SOUND["only_four_things"]()).alarms]
+    assert ("loss-negated" in named) == (cause != "padding-not-masked")
