@@ -64,12 +64,11 @@ _numbers = itertools.count()
 class Outcome(NamedTuple):
     """What a graph gives back."""
 
-    value: Tensor
+    numbers: Tensor
+    """[3], what the host is to know, in one: the loss, the gradients' norm, and 1 where either is
+    inf or nan, so that nothing has moved."""
     weight: Weight | None
     sums: bool
-    norm: Tensor
-    found: Tensor
-    """Loss or gradient is inf or nan; nothing has moved."""
 
 
 class OneGraph:
@@ -89,6 +88,8 @@ class OneGraph:
         """Calls still to come in which the guards are tried, by the key of the batches."""
         self._unguarded: Any = None
         """Made by `_without_guards` since other code than the engine's last ran."""
+        self._cuts: dict[int, Any] = {}
+        """Keys of batches that are cut from the same two tensors, by their number of rows."""
         self._used: list[Tensor] = []
         self._options = _Options([])
         self._state = _Remembered({})
@@ -139,7 +140,11 @@ class OneGraph:
             if not self._look():
                 return None
         batch = micro_batches[0] if ready else moved(micro_batches[0], self.device)
-        key = _key_of(batch)
+        key = self._cuts.get(batch[0].shape[0]) if ready else None
+        if key is None:
+            key = _key_of(batch)
+            if alone:
+                self._cuts[batch[0].shape[0]] = key
         graph = self._graphs[key] if key in self._graphs else self._admit(key, batch)
         if graph is None:
             return None
@@ -170,8 +175,12 @@ class OneGraph:
             return graph(batch)
 
     def _report(self, batch: Any, outcome: Outcome, measure_norm: bool) -> StepReport:
-        value, weight, sums, norm, found = outcome
-        found = bool(found) if found.is_cpu else found.float()
+        numbers, weight, sums = outcome
+        if numbers.is_cpu:
+            value, norm, found = numbers.tolist()
+            found = found > 0
+        else:
+            value, norm, found = numbers.unbind()
         if found is True and not self.skips:
             raise nonfinite_error(self.model, value, norm)
         if isinstance(self.loss_of, PairLoss):
@@ -223,7 +232,7 @@ class OneGraph:
         except Exception as error:  # torch.compile raises dozens of kinds, and nothing has moved
             self.refuse(_in_words(error))
             return None
-        away = _distance([outcome.value], [value])
+        away = _distance([outcome.numbers[0]], [value])
         if self.max_norm is None:  # else these are clipped
             theirs = [grad for _, grad in grads if grad is not None]
             away = max(away, _distance(ours, theirs))
@@ -320,7 +329,8 @@ class OneGraph:
                 update(optimizer)
                 for tensor, old in zip(chosen, before, strict=True):
                     tensor.copy_(torch.where(found, old, tensor))
-            return value, weight, sums, norm, found
+            kind = torch.promote_types(value.dtype, torch.float32)
+            return torch.stack([one.to(kind) for one in (value, norm, found)]), weight, sums
 
         return torch.compile(_alone(step), fullgraph=True, dynamic=False, **COMPILER)
 

@@ -23,12 +23,12 @@ ON_CHANGE = ("refuse", "accept")
 class StepReport(NamedTuple):
     """The result of one update. Reading `loss` or `grad_norm` waits for the accelerator."""
 
-    mean_loss: Tensor
-    """Mean loss over all micro-batches; 0-d, on the device."""
+    mean_loss: Tensor | float
+    """Mean loss over all micro-batches; 0-d, on the device, or read already."""
     weight: float | Tensor
     """What the mean divides by: examples, unmasked targets or their class weights."""
-    norm: Tensor | None
-    """Joint L2 norm of the gradients before clipping, 0-d; None where it was not measured."""
+    norm: Tensor | float | None
+    """Joint L2 norm of the gradients before clipping, alike; None where it was not measured."""
     found_nonfinite: bool | Tensor
     """True: a loss or gradient was inf or nan, and the step was not taken."""
     numbers: dict[str, Tensor] | None = None
@@ -125,7 +125,9 @@ class Progress:
         if report.found_nonfinite is not True:
             self.update += 1
             self.update_in_epoch += 1
-        if report.mean_loss.is_cpu:  # there is nothing to wait for
+        if isinstance(report.mean_loss, float):
+            self._count(report.mean_loss, float(report.weight), report.norm, report.found_nonfinite)
+        elif report.mean_loss.is_cpu:  # there is nothing to wait for
             norm = None if report.norm is None else report.norm.item()
             weight = float(report.weight)
             self._count(report.mean_loss.item(), weight, norm, report.found_nonfinite)
