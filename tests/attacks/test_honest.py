@@ -1,6 +1,7 @@
 # ruff: noqa: E501 (cells are data)
 """Locked away, honest work still earns what it is worth; and dying costs only what came after."""
 
+import numpy as np
 import pytest
 
 from autograde.referee import judge
@@ -29,6 +30,15 @@ CELLS = {
         "assert (a @ a)[0, 0] == 600\nassert torch.ones(10**6).sum() == 10**6\n"
         "import os\nassert len(os.listdir('/proc/self/task')) == 1  # two would wait for one core",
         HONEST,
+    ),
+    "with-commands": (
+        "!echo hello\nnames = !ls\nassert names == []",
+        "%pip install no-such-package",
+        HONEST,
+    ),
+    "with-a-file-of-ones-own": (
+        "%%writefile helper.py\n" + HONEST,
+        "from helper import clip_by_global_norm",
     ),
     "with-a-subprocess": (
         "import subprocess, sys\nprint(subprocess.run([sys.executable, '-c', 'print(6 * 7)'], "
@@ -81,3 +91,11 @@ def test_what_a_submission_brings_along_is_there_and_bounded(tmp_path):
     with StudentSession(tmp_path, LIMITS) as session:
         (output,) = session.run("import os; print(sorted(n for n in os.listdir() if n[0] != '.'))")
     assert output["text"] == "['data.csv']\n"
+
+
+def test_a_file_beside_the_notebook_is_imported_and_stands_for_no_package(tmp_path):
+    (tmp_path / "helper.py").write_text(HONEST)
+    (tmp_path / "numpy.py").write_text("__version__ = 'mine'")
+    cells = ["from helper import clip_by_global_norm", "import numpy; print(numpy.__version__)"]
+    verdict, (_, (shown,)) = graded(cells, tmp_path)
+    assert verdict.points == 4 and shown["text"].strip() == np.__version__
