@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache, partial
 from types import CellType, CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
-from torch.overrides import TorchFunctionMode
+import torch
+from torch._ops import OpOverload
+from torch.library import Library
 
 from autograde.exercise import Exercise, NotAllowedError
 
@@ -31,7 +33,7 @@ def written_by_hand(exercise: Exercise) -> Iterator[None]:
     try:
         for function in functions:
             function.__code__ = refusal(called(function), exercise.name)
-        with WithoutOperators(operators, exercise.name) if operators else nullcontext():
+        with without_operators(operators, exercise.name):
             yield
     finally:
         for function, code in zip(functions, codes, strict=True):
@@ -43,7 +45,7 @@ OPERATORS = {
     "nll_loss": ("nll_loss", "nll_loss_nd", "nll_loss2d", "nll_loss_forward", "nll_loss2d_forward"),
     "batch_norm": (
         "batch_norm", "native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm",
-        "_batch_norm_impl_index", "batch_norm_with_update", "_batch_norm_with_update",
+        "_batch_norm_impl_index", "_batch_norm_with_update",
         "_batch_norm_with_update_functional", "_native_batch_norm_legit_functional",
         "_native_batch_norm_legit_no_training", "_batch_norm_no_update", "miopen_batch_norm",
     ),
@@ -52,6 +54,8 @@ OPERATORS = {
     "dropout": ("dropout", "dropout_", "native_dropout", "_fused_dropout"),
     "dropout2d": ("feature_dropout", "feature_dropout_"),
     "alpha_dropout": ("alpha_dropout", "alpha_dropout_"),
+    "softmax": ("softmax", "_softmax"),
+    "log_softmax": ("log_softmax", "_log_softmax"),
     "feature_alpha_dropout": ("feature_alpha_dropout", "feature_alpha_dropout_"),
 }  # fmt: skip
 """Operators of torch that are a function of `torch.nn.functional` as a whole, without its code."""
@@ -63,18 +67,36 @@ def called_in_torch(function: Callable[..., Any]) -> str:
     return function.__name__ if ours else ""
 
 
-class WithoutOperators(TorchFunctionMode):
-    """Within it these operators refuse, by whichever of their names they are called."""
+@contextmanager
+def without_operators(operators: set[str], asked: str) -> Iterator[None]:
+    """Inside, these operators refuse on every thread, whoever calls them: Python, TorchScript or
+    C++. A mode would be asked on one thread alone, and can be turned off."""
+    refusing = Library("aten", "IMPL")
+    try:
+        for name in sorted(operators):
+            packet = getattr(torch.ops.aten, name)
+            for overload in (getattr(packet, one) for one in packet.overloads()):
+                for key in (*DEVICE_KEYS, *filter(partial(_has_kernel, overload), OTHER_KEYS)):
+                    refusing.impl(overload, partial(_refuse, name, asked), key)
+        yield
+    finally:
+        refusing._destroy()
 
-    def __init__(self, operators: set[str], asked: str) -> None:
-        self.operators, self.asked = operators, asked
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Refuse, or call."""
-        name = getattr(func, "__name__", "").partition(".")[0]
-        if name in self.operators:
-            raise NotAllowedError(why_not(name, self.asked))
-        return func(*args, **kwargs or {})
+DEVICE_KEYS = ("CPU", "CUDA")
+OTHER_KEYS = (
+    *("CompositeImplicitAutograd", "CompositeExplicitAutograd", "NestedTensorCPU", "MkldnnCPU"),
+    *("FuncTorchBatched", "FuncTorchBatchedDecomposition"),
+)
+"""Where else torch's dispatcher may find an operator's code."""
+
+
+def _has_kernel(operator: OpOverload, key: str) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), key)
+
+
+def _refuse(name: str, asked: str, *_args: Any, **_kwargs: Any) -> NoReturn:
+    raise NotAllowedError(why_not(name, asked))
 
 
 _refusing: dict[str, list[FunctionType]] = {}

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -132,8 +133,37 @@ OPERATORS = {
     "batch_norm": ("02a.batch-norm", lambda: torch.native_batch_norm(ONES, None, None, None, None, True, 0.1, 1e-5)),
     "group_norm": ("02a.group-norm", lambda: torch.group_norm(ONES, 1)),
     "dropout": ("02a.dropout", lambda: torch.native_dropout(ONES, 0.5, True)),
+    "softmax": ("01b.softmax", lambda: torch._C._VariableFunctions.softmax(LOGITS, 1)),
     "feature_dropout": ("02a.dropout", lambda: torch.feature_dropout(ONES, 0.5, True)),
 }  # fmt: skip
+
+
+def on_a_thread(call):
+    with ThreadPoolExecutor(1) as one:
+        return one.submit(call).result()
+
+
+def with_modes_off(call):
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        return call()
+
+
+@pytest.mark.parametrize(("id", "call"), OPERATORS.values(), ids=OPERATORS)
+@pytest.mark.parametrize("way", [on_a_thread, with_modes_off])
+def test_operators_refuse_on_any_thread_and_without_modes(id, call, way):
+    way(call)
+    with written_by_hand(bank.load(id)), pytest.raises(NotAllowedError, match="asks you to write"):
+        way(call)
+    way(call)
+
+
+def test_operators_refuse_in_torchscript():
+    with warnings.catch_warnings(action="ignore"):  # it is deprecated
+        scripted = torch.jit.script(torch.nn.functional.cross_entropy)
+    exercise = bank.load("01b.cross-entropy")
+    with written_by_hand(exercise), pytest.raises(RuntimeError, match="asks you to write"):
+        scripted(LOGITS, TARGETS)
+    scripted(LOGITS, TARGETS)
 
 
 @pytest.mark.parametrize(("id", "call"), OPERATORS.values(), ids=OPERATORS)
