@@ -1,7 +1,8 @@
 """Functions that an exercise asks to write by hand refuse while the student's function runs.
 
     the reference, and what it is made of in `course`    the whole module, so also through a class
-    `by_hand` of the exercise                            the same; of torch only those named
+    `by_hand` of the exercise                            the same; of torch only those named, and
+                                                         the functions of the modules named
 
 The code of the functions is exchanged for one that refuses, so that every name that somebody bound
 to them is covered; afterwards they are as before. (Where a class is graded, the bank's right and
@@ -30,12 +31,16 @@ def written_by_hand(exercise: Exercise) -> Iterator[None]:
     functions = refusing(exercise)
     codes = [function.__code__ for function in functions]
     operators = {name for f in exercise.by_hand for name in OPERATORS.get(called_in_torch(f), ())}
+    absent = modules_named(exercise) - sys.modules.keys()
     try:
         for function in functions:
             function.__code__ = refusal(called(function), exercise.name)
+        sys.modules.update(dict.fromkeys(absent))  # so that it is not imported meanwhile
         with without_operators(operators, exercise.name):
             yield
     finally:
+        for name in absent:
+            sys.modules.pop(name, None)
         for function, code in zip(functions, codes, strict=True):
             function.__code__ = code
 
@@ -56,15 +61,17 @@ OPERATORS = {
     "alpha_dropout": ("alpha_dropout", "alpha_dropout_"),
     "softmax": ("softmax", "_softmax"),
     "log_softmax": ("log_softmax", "_log_softmax"),
+    "Adam.step": ("_fused_adam", "_fused_adam_", "_fused_adamw", "_fused_adamw_"),
     "feature_alpha_dropout": ("feature_alpha_dropout", "feature_alpha_dropout_"),
 }  # fmt: skip
-"""Operators of torch that are a function of `torch.nn.functional` as a whole, without its code."""
+"""Operators of torch that do all that such a function does, without its code."""
 
 
 def called_in_torch(function: Callable[..., Any]) -> str:
-    """Name of a function of `torch.nn.functional`; empty for all others."""
-    ours = getattr(function, "__module__", "") == "torch.nn.functional"
-    return function.__name__ if ours else ""
+    """Name of a function of `torch.nn.functional`, or of an optimizer's method; empty for all
+    others."""
+    ours = getattr(function, "__module__", "") in ("torch.nn.functional", "torch.optim.adam")
+    return function.__qualname__ if ours else ""
 
 
 @contextmanager
@@ -99,15 +106,36 @@ def _refuse(name: str, asked: str, *_args: Any, **_kwargs: Any) -> NoReturn:
     raise NotAllowedError(why_not(name, asked))
 
 
+def modules_named(exercise: Exercise) -> set[str]:
+    """Modules of other packages whose functions must not be called."""
+    return {one for one in exercise.by_hand if isinstance(one, str)}
+
+
+def functions_named(exercise: Exercise) -> list[FunctionType]:
+    """Single functions that must not be called besides the reference."""
+    return [python_function(one) for one in exercise.by_hand if not isinstance(one, str)]
+
+
+def functions_of_modules_named(exercise: Exercise) -> list[FunctionType]:
+    """Functions, no methods, of those named modules that are loaded by now."""
+    there = [sys.modules[name] for name in sorted(modules_named(exercise) & sys.modules.keys())]
+    return [f for module in there for f in functions_of(module) if f.__qualname__ == f.__name__]
+
+
 _refusing: dict[str, list[FunctionType]] = {}
 
 
 def refusing(exercise: Exercise) -> list[FunctionType]:
     """All functions that must not be called in an answer to this exercise."""
+    of_modules = [f for f in functions_of_modules_named(exercise) if not f.__code__.co_freevars]
+    return list(dict.fromkeys([*_always_refusing(exercise), *of_modules]))
+
+
+def _always_refusing(exercise: Exercise) -> list[FunctionType]:
     if exercise.id not in _refusing:
         modules = sorted(guarded_modules(exercise))
         found = [f for name in modules for f in functions_of(sys.modules[name])]
-        found += [python_function(f) for f in (exercise.reference, *exercise.by_hand)]
+        found += [python_function(exercise.reference), *functions_named(exercise)]
         allowed = reached_by(exercise.run)
         kept = [f for f in found if f not in allowed and not f.__code__.co_freevars]
         _refusing[exercise.id] = list(dict.fromkeys(kept))
@@ -116,7 +144,7 @@ def refusing(exercise: Exercise) -> list[FunctionType]:
 
 def guarded_modules(exercise: Exercise) -> set[str]:
     """Modules of `course` that hold what the exercise asks to write by hand."""
-    asked = [python_function(f) for f in (exercise.reference, *exercise.by_hand)]
+    asked = [python_function(exercise.reference), *functions_named(exercise)]
     asked += [
         function
         for function in _named_in(python_function(exercise.reference))

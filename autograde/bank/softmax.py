@@ -346,6 +346,7 @@ EXERCISE = Exercise(
         special.logsumexp,
         F.softmax,
         F.log_softmax,
+        "sklearn.utils.extmath",
     ),
     wrong=(
         Wrong(

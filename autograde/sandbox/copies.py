@@ -99,14 +99,16 @@ def _is_private(name: str) -> bool:
 
 
 def _originals(functions: Iterable[FunctionType]) -> Iterator[CodeType]:
-    """The codes of functions as their files have them; of a method also its class's."""
+    """The codes of functions as their files have them; of a short method its class's. A short class
+    that names a forward and a backward is everybody's."""
     for function in functions:
         module = sys.modules[function.__module__]
         found = list(_inside(module.__loader__.get_code(module.__name__)))
         name = function.__qualname__
-        yield from (c for c in found if c.co_qualname == name and len(c.co_code) >= LONG)
+        long = [c for c in found if len(c.co_code) >= LONG]
+        own = [c for c in long if c.co_qualname == name]
         owner = name.rpartition(".")[0]
-        yield from (c for c in found if owner and c.co_qualname == owner)
+        yield from own or (c for c in long if owner and c.co_qualname == owner)
 
 
 def _inside(code: CodeType) -> Iterator[CodeType]:

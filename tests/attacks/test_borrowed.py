@@ -10,7 +10,7 @@ import torch
 
 from autograde import bank
 from autograde.answers import CPU, Raised
-from autograde.by_hand import python_function
+from autograde.by_hand import functions_named, python_function
 from autograde.classroom.conspicuous import words_for
 from autograde.classroom.export import doubtful_times
 from autograde.classroom.notebook_text import read_notebook
@@ -272,7 +272,7 @@ def test_a_time_in_no_course_is_named_with_the_files_own(tmp_path, stamp):
 
 def test_no_answer_of_the_bank_is_taken_for_a_copy_of_what_its_exercise_refuses():
     exercises = [entry.load() for entry in bank.asks_for_code().values()]
-    by_hand = {python_function(f) for exercise in exercises for f in exercise.by_hand}
+    by_hand = {f for exercise in exercises for f in functions_named(exercise)}
     theirs = [f for f in by_hand if not f.__module__.startswith("course.")]
     look, codes = copies.hook_for([], object(), theirs), 0
     for exercise in exercises:

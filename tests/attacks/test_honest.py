@@ -40,6 +40,15 @@ CELLS = {
         "%%writefile helper.py\n" + HONEST,
         "from helper import clip_by_global_norm",
     ),
+    "with-short-classes-and-libraries": (
+        "import torch, torchmetrics, torch.distributed.fsdp\nfrom torch import Tensor, nn\n"
+        "class Mine(nn.Module):\n    'Doubles.'\n"
+        "    def forward(self, input: Tensor) -> Tensor: return 2 * input\n"
+        "class Twice(torch.autograd.Function):\n    @staticmethod\n"
+        "    def forward(ctx, x): return 2 * x\n    @staticmethod\n"
+        "    def backward(ctx, g): return 2 * g",
+        HONEST,
+    ),
     "with-a-subprocess": (
         "import subprocess, sys\nprint(subprocess.run([sys.executable, '-c', 'print(6 * 7)'], "
         "capture_output=True, text=True, check=True).stdout)",

@@ -1,5 +1,6 @@
 """`check` as a student meets it, and the referee behind it."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -7,8 +8,11 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+from torch.utils import checkpoint
+from torchmetrics.functional.classification import multiclass_calibration_error
 
 from autograde import bank, check
 from autograde.bank import script_best, script_regressor
@@ -155,6 +159,46 @@ def test_operators_refuse_on_any_thread_and_without_modes(id, call, way):
     with written_by_hand(bank.load(id)), pytest.raises(NotAllowedError, match="asks you to write"):
         way(call)
     way(call)
+
+
+WEIGHT = torch.ones(2)
+MODULES = {
+    "01c.step-by-hand": lambda: torch.func.jacfwd(torch.sum)(WEIGHT),
+    "01a.tape": lambda: torch.autograd.forward_ad.enter_dual_level(),
+    "03d.recompute": lambda: checkpoint.CheckpointFunction.apply(torch.sum, False, WEIGHT),
+    "04a.adamw": lambda: sys.modules["torch.optim.adam"].adam(
+        [],
+        [],
+        [],
+        [],
+        [],
+        [],
+        beta1=0.9,
+        beta2=0.99,
+        lr=1.0,
+        weight_decay=0.0,
+        eps=1e-8,
+        amsgrad=False,
+        maximize=False,
+    ),
+    "03e.calibration-error": lambda: multiclass_calibration_error(torch.eye(2), torch.arange(2), 2),
+}
+
+
+@pytest.mark.parametrize("id", MODULES)
+def test_the_rest_of_a_module_that_does_the_work_refuses_as_well(id):
+    with written_by_hand(bank.load(id)), pytest.raises(NotAllowedError, match="asks you to write"):
+        MODULES[id]()
+    if id != "01a.tape":  # which would leave a level open
+        MODULES[id]()
+
+
+def test_a_module_of_another_package_that_is_not_loaded_is_not_loaded_meanwhile(monkeypatch):
+    name = "sklearn.utils.extmath"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    with written_by_hand(bank.load("01b.softmax")), pytest.raises(ImportError):
+        importlib.import_module(name)
+    assert importlib.import_module(name).softmax(np.zeros((1, 2)))[0, 0] == 0.5
 
 
 def test_operators_refuse_in_torchscript():
