@@ -6,6 +6,7 @@ import pytest
 
 from autograde.referee import judge
 from autograde.sandbox.session import StudentSession
+from autograde.words import message
 from tests.attacks.submissions import HONEST, calling
 from tests.attacks.test_attacks import CLIP, LIMITS, graded
 
@@ -108,3 +109,7 @@ def test_a_file_beside_the_notebook_is_imported_and_stands_for_no_package(tmp_pa
     cells = ["from helper import clip_by_global_norm", "import numpy; print(numpy.__version__)"]
     verdict, (_, (shown,)) = graded(cells, tmp_path)
     assert verdict.points == 4 and shown["text"].strip() == np.__version__
+    (tmp_path / "helper.py").write_text(calling("raise ValueError('mine')"))
+    verdict, _ = graded(cells[:1], tmp_path)
+    said = " ".join(message(verdict, CLIP).split())
+    assert "raised ValueError: “mine”, at the line: “raise ValueError('mine')”" in said
