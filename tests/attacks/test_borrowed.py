@@ -185,6 +185,31 @@ def test_what_looks_at_a_call_is_as_it_was_though_the_call_changes_it(id, part, 
     assert answer[field], answer
 
 
+COMPARED = """
+import builtins, copy, torch
+builtins.print, builtins.all = lambda *a: None, lambda values: True
+torch.equal = torch.Tensor.equal = torch.Tensor.allclose = lambda a, b, **k: True
+torch.load = lambda path: "mine"
+def evaluate(model, loader, criterion):
+    for p in model.parameters(): p.data.mul_(1.5)
+    torch.Tensor.__eq__ = lambda a, b: torch.ones(a.shape, dtype=torch.bool)
+    return {"loss": 1.0, "accuracy": 1.0}
+"""
+
+
+def test_what_compares_is_as_it_was_and_what_does_not_stays():
+    exercise = bank.load("03a.evaluate")
+    case = exercise.cases(next(one for one in exercise.parts if one.key == "still"), seed=1)[0]
+    with StudentSession(None, Limits(cell_s=10.0)) as session:
+        session.run(COMPARED)
+        answer = session.ask("03a.evaluate", "evaluate", case)
+        (shown,) = session.run(
+            "torch.load(''), print(), all([0]), torch.eye(2).equal(torch.ones(2))"
+        )
+    assert answer["disturbed"], answer
+    assert shown["data"]["text/plain"] == "('mine', None, False, False)"
+
+
 @pytest.mark.parametrize("said", ["enough", "low", 1.0, torch.zeros(3), torch.ones(2, 400), None])
 def test_a_score_is_the_referees_whatever_comes_in_its_place(said):
     """The bar was computed beside the student's code, which could lower it."""
