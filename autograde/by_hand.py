@@ -80,14 +80,22 @@ def without_operators(operators: set[str], asked: str) -> Iterator[None]:
     C++. A mode would be asked on one thread alone, and can be turned off."""
     refusing = Library("aten", "IMPL")
     try:
-        for name in sorted(operators):
-            packet = getattr(torch.ops.aten, name)
-            for overload in (getattr(packet, one) for one in packet.overloads()):
-                for key in (*DEVICE_KEYS, *filter(partial(_has_kernel, overload), OTHER_KEYS)):
-                    refusing.impl(overload, partial(_refuse, name, asked), key)
+        for overload, key, refuse in _refusals(frozenset(operators), asked):
+            refusing.impl(overload, refuse, key)
         yield
     finally:
         refusing._destroy()
+
+
+@cache
+def _refusals(operators: frozenset[str], asked: str) -> list[tuple[OpOverload, str, partial[Any]]]:
+    packets = [(name, getattr(torch.ops.aten, name)) for name in sorted(operators)]
+    return [
+        (overload, key, partial(_refuse, name, asked))
+        for name, packet in packets
+        for overload in (getattr(packet, one) for one in packet.overloads())
+        for key in (*DEVICE_KEYS, *filter(partial(_has_kernel, overload), OTHER_KEYS))
+    ]
 
 
 DEVICE_KEYS = ("CPU", "CUDA")
@@ -119,7 +127,12 @@ def functions_named(exercise: Exercise) -> list[FunctionType]:
 def functions_of_modules_named(exercise: Exercise) -> list[FunctionType]:
     """Functions, no methods, of those named modules that are loaded by now."""
     there = [sys.modules[name] for name in sorted(modules_named(exercise) & sys.modules.keys())]
-    return [f for module in there for f in functions_of(module) if f.__qualname__ == f.__name__]
+    return [function for module in there for function in _module_level(module)]
+
+
+@cache
+def _module_level(module: ModuleType) -> list[FunctionType]:
+    return [f for f in functions_of(module) if f.__qualname__ == f.__name__]
 
 
 _refusing: dict[str, list[FunctionType]] = {}

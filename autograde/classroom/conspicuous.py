@@ -44,11 +44,14 @@ MODULES = frozenset(
         *("builtins", "__main__", "autograde.sandbox", "autograde.referee", "autograde.bank"),
         *("autograde.answers", "autograde.apart", "autograde.questions", "autograde.recogniser"),
         *("autograde.by_hand", "autograde.plain", "course.debug.museum.exhibit"),
+        *("torch.fx.experimental", "torch.export"),
     }
 )
 IN_QUOTES = INSIDES - {"fork"} | MODULES
 """The same for getattr and importlib; DataLoader takes a "fork"."""
-EVERYDAY_PRIVATE = ("_utils", "_dynamo", "_inductor", "_foreach_", "_assert", "_replace", "_asdict")
+EVERYDAY_PRIVATE = (
+    *("_utils", "_dynamo", "_inductor", "_foreach_", "_assert", "_pytree", "_replace", "_asdict"),
+)
 """How private names of packages begin that honest notebooks use; so are classes, as `_LRScheduler`,
 and what is in INSIDES is judged there."""
 EVERYDAY = {
@@ -169,6 +172,10 @@ def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
 def _by_a_path(tree: ast.Module, imported: Mapping[str, str]) -> Iterator[str]:
     """What is reached by attributes of something imported: a module of the grader, a private name
     of a package, the file of one of its modules."""
+    for _, whole in _imported(tree):
+        parts = whole.split(".")
+        if any(map(_is_private, parts)) or not INSIDES.isdisjoint(parts):
+            yield whole
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and (whole := _path(node, imported)):
             of_ours = whole in MODULES and whole.startswith("autograde.")

@@ -31,6 +31,11 @@ def test_what_reaches_for_the_guards_is_shown_to_a_person(name):
     ("exec(compile(tree, 'own', 'exec'), scope)", ["compile", "exec"]),
     ("import autograde as a\na.bank.load('03a.order')", ["autograde.bank"]),
     ("from autograde import sandbox as s\ns.stubs", ["autograde.sandbox"]),
+    ("from torch import _C", ["torch._C"]),
+    ("from torch._refs.nn import functional", ["torch._refs.nn.functional"]),
+    ("from os import fork as f", ["os.fork"]),
+    ("from torch.fx.experimental.proxy_tensor import make_fx",
+     ["torch.fx.experimental.proxy_tensor"]),
     ("import torch as t\nt._C._nn.cross_entropy_loss(x, y)", ["_C"]),
     ("import torch\ntorch.autograd.Variable._execution_engine.run_backward", ["_execution_engine"]),
     ("import torch.utils.checkpoint as ck\nck._checkpoint_without_reentrant_generator(f)",
@@ -58,6 +63,8 @@ def test_names_are_found_as_attributes_imports_and_words(source, names):
     "isinstance(m, nn.modules.batchnorm._BatchNorm)\ntorch.utils.data._utils.collate",
     "from torch.optim import lr_scheduler\nclass Mine(lr_scheduler._LRScheduler):\n"
     "    def step(self): self._step_count += 1",
+    "from __future__ import annotations\nfrom torch.utils.data._utils.collate import x\n"
+    "from torch.optim.lr_scheduler import _LRScheduler as Base\nimport torch._dynamo",
     "import torch\nprint(torch.__file__, self._cache, model._modules)\nopen('train.py', 'w')",
     "import socket\nname = f'{socket.gethostname()}-run'",
     'def main():\n    train()\n\nif __name__ == "__main__":\n    main()',
