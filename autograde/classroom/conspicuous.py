@@ -72,6 +72,8 @@ BORROWED = frozenset(
     {"Timeout", "ProcessEnded", "NotAsked", "NotRun", "NotAllowedError", "AnswerError", UNJUDGED}
 )
 """What the grader calls things: an exception of this name would be read as its word."""
+HELD_BACK = {"05.whole": ("load_digits", "raw_images", "takes", "fetch_openml")}
+"""What loads the examples that an answer is judged on: they are public, and can be looked up."""
 MOSTLY = 0.6
 """Share of a cell's fingerprints that must be the course's, besides MIN_SHARED of them."""
 
@@ -118,7 +120,23 @@ def words_for(cells: Cells, exercises: Iterable[str]) -> list[str]:
             "its code names parts of the interpreter or the system that an answer rarely needs: "
             + ", ".join(names)
         )
+    words += [
+        f"its cell {cell} loads images that {exercise} is judged on: {', '.join(loads)}"
+        for exercise, cell in ((one, one.partition(".")[2]) for one in exercises)
+        if (loads := _loads(cells.get(cell, ""), HELD_BACK.get(exercise, ())))
+    ]
     return words
+
+
+def _loads(source: str, loaders: Iterable[str]) -> list[str]:
+    tree = parsed(without_magics(source[:MAX_SOURCE]))
+    if tree is None:
+        return []
+    nodes, imports = list(ast.walk(tree)), (whole for _, whole in _imported(tree))
+    named = {whole.rpartition(".")[2] for whole in imports}
+    named |= {node.id for node in nodes if isinstance(node, ast.Name)}
+    named |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return sorted(named.intersection(loaders))
 
 
 @cache
@@ -200,8 +218,12 @@ def _is_private(name: str) -> bool:
 
 def _written_and_imported(trees: list[ast.Module]) -> set[str]:
     """Modules that the code imports and whose files it names, as who has written them would: what
-    is in them was not handed in."""
+    is in them was not handed in, unless all that is written stands there as it is."""
     nodes = [node for tree in trees for node in ast.walk(tree)]
+    calls = [n for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
+    written = [call.args[:1] for call in calls if call.func.attr in ("write", "write_text")]
+    if written and all(isinstance(text, ast.Constant) for (text,) in filter(None, written)):
+        return set()
     texts = {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     files = {text.rpartition("/")[2] for text in texts if text.endswith(".py")}
     modules = {a.name for n in nodes if isinstance(n, ast.Import) for a in n.names}

@@ -56,6 +56,7 @@ def test_names_are_found_as_attributes_imports_and_words(source, names):
     "import gc as rubbish\nrubbish.collect()",
     "import inspect, multiprocessing as mp\nprint(inspect.signature(f), mp.cpu_count())",
     "import subprocess, sys",
+    "open('own.py', 'w').write('x = 1')\nimport own",
     "import builtins, functools\nbuiltins.print('x')",
     "import multiprocessing as mp\nwith mp.Pool(2) as pool: pool.map(abs, [1])",
     "import sys\nprint(sys._getframe().f_code.co_name, sys._getframe(1).f_lineno)",
@@ -109,6 +110,16 @@ def test_the_notebooks_with_their_solutions_leave_no_trace():
     for path in source_paths().values():
         cells = {str(n): cell.source for n, cell in enumerate(read_source(path).cells)}
         assert words_for(cells, EXERCISES) == []
+
+
+def test_an_answer_that_loads_what_it_is_judged_on_is_named():
+    source = "from course.data.datasets import raw_images as r\nimport sklearn.datasets as d\n"
+    cells = {"data": "d.load_digits()", "whole": source + "def whole_run(): d.load_digits()"}
+    (words,) = words_for(cells, ["05.whole", "05.data"])
+    assert (
+        words == "its cell whole loads images that 05.whole is judged on: load_digits, raw_images"
+    )
+    assert words_for({"data": cells["data"]}, ["05.whole"]) == []
 
 
 def test_a_pasted_module_is_named_with_its_share():
