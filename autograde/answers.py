@@ -28,7 +28,7 @@ import torch
 from autograde.apart import RaisedApart, describing
 from autograde.devices import advice
 from autograde.exercise import Answer, AnswerError, Case, Exercise, NotAllowedError
-from autograde.words import BY_A_MODEL
+from autograde.words import AT_THE_LINE, BY_A_MODEL
 from course.state import fresh_settings, on_the_cpu, undisturbed
 
 CPU = torch.device("cpu")
@@ -149,7 +149,7 @@ def _line_of(fault: BaseException, function: Callable[..., Any]) -> str:
     for frame, number in traceback.walk_tb(fault.__traceback__):
         if frame.f_code.co_filename == own:
             line = linecache.getline(own, number).strip()
-    return f", at the line: {line[:100]}" if line else ""
+    return f"{AT_THE_LINE}{line[:100]}" if line else ""
 
 
 def _file_of(function: Callable[..., Any]) -> str | None:

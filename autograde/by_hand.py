@@ -1,7 +1,8 @@
 """Functions that an exercise asks to write by hand refuse while the student's function runs.
 
     the reference, and what it is made of in `course`    the whole module, so also through a class
-    `by_hand` of the exercise                            the same; of torch only those named
+    `by_hand` of the exercise                            the same; of torch only those named, and
+                                                         the functions of the modules named
 
 The code of the functions is exchanged for one that refuses, so that every name that somebody bound
 to them is covered; afterwards they are as before. (Where a class is graded, the bank's right and
@@ -12,12 +13,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache, partial
 from types import CellType, CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
-from torch.overrides import TorchFunctionMode
+import torch
+from torch._ops import OpOverload
+from torch.library import Library
 
 from autograde.exercise import Exercise, NotAllowedError
 
@@ -28,12 +31,16 @@ def written_by_hand(exercise: Exercise) -> Iterator[None]:
     functions = refusing(exercise)
     codes = [function.__code__ for function in functions]
     operators = {name for f in exercise.by_hand for name in OPERATORS.get(called_in_torch(f), ())}
+    absent = modules_named(exercise) - sys.modules.keys()
     try:
         for function in functions:
             function.__code__ = refusal(called(function), exercise.name)
-        with WithoutOperators(operators, exercise.name) if operators else nullcontext():
+        sys.modules.update(dict.fromkeys(absent))  # so that it is not imported meanwhile
+        with without_operators(operators, exercise.name):
             yield
     finally:
+        for name in absent:
+            sys.modules.pop(name, None)
         for function, code in zip(functions, codes, strict=True):
             function.__code__ = code
 
@@ -43,7 +50,7 @@ OPERATORS = {
     "nll_loss": ("nll_loss", "nll_loss_nd", "nll_loss2d", "nll_loss_forward", "nll_loss2d_forward"),
     "batch_norm": (
         "batch_norm", "native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm",
-        "_batch_norm_impl_index", "batch_norm_with_update", "_batch_norm_with_update",
+        "_batch_norm_impl_index", "_batch_norm_with_update",
         "_batch_norm_with_update_functional", "_native_batch_norm_legit_functional",
         "_native_batch_norm_legit_no_training", "_batch_norm_no_update", "miopen_batch_norm",
     ),
@@ -52,29 +59,80 @@ OPERATORS = {
     "dropout": ("dropout", "dropout_", "native_dropout", "_fused_dropout"),
     "dropout2d": ("feature_dropout", "feature_dropout_"),
     "alpha_dropout": ("alpha_dropout", "alpha_dropout_"),
+    "softmax": ("softmax", "_softmax"),
+    "log_softmax": ("log_softmax", "_log_softmax"),
+    "Adam.step": ("_fused_adam", "_fused_adam_", "_fused_adamw", "_fused_adamw_"),
     "feature_alpha_dropout": ("feature_alpha_dropout", "feature_alpha_dropout_"),
 }  # fmt: skip
-"""Operators of torch that are a function of `torch.nn.functional` as a whole, without its code."""
+"""Operators of torch that do all that such a function does, without its code."""
 
 
 def called_in_torch(function: Callable[..., Any]) -> str:
-    """Name of a function of `torch.nn.functional`; empty for all others."""
-    ours = getattr(function, "__module__", "") == "torch.nn.functional"
-    return function.__name__ if ours else ""
+    """Name of a function of `torch.nn.functional`, or of an optimizer's method; empty for all
+    others."""
+    ours = getattr(function, "__module__", "") in ("torch.nn.functional", "torch.optim.adam")
+    return function.__qualname__ if ours else ""
 
 
-class WithoutOperators(TorchFunctionMode):
-    """Within it these operators refuse, by whichever of their names they are called."""
+@contextmanager
+def without_operators(operators: set[str], asked: str) -> Iterator[None]:
+    """Inside, these operators refuse on every thread, whoever calls them: Python, TorchScript or
+    C++. A mode would be asked on one thread alone, and can be turned off."""
+    refusing = Library("aten", "IMPL")
+    try:
+        for overload, key, refuse in _refusals(frozenset(operators), asked):
+            refusing.impl(overload, refuse, key)
+        yield
+    finally:
+        refusing._destroy()
 
-    def __init__(self, operators: set[str], asked: str) -> None:
-        self.operators, self.asked = operators, asked
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Refuse, or call."""
-        name = getattr(func, "__name__", "").partition(".")[0]
-        if name in self.operators:
-            raise NotAllowedError(why_not(name, self.asked))
-        return func(*args, **kwargs or {})
+@cache
+def _refusals(operators: frozenset[str], asked: str) -> list[tuple[OpOverload, str, partial[Any]]]:
+    packets = [(name, getattr(torch.ops.aten, name)) for name in sorted(operators)]
+    return [
+        (overload, key, partial(_refuse, name, asked))
+        for name, packet in packets
+        for overload in (getattr(packet, one) for one in packet.overloads())
+        for key in (*DEVICE_KEYS, *filter(partial(_has_kernel, overload), OTHER_KEYS))
+    ]
+
+
+DEVICE_KEYS = ("CPU", "CUDA")
+OTHER_KEYS = (
+    *("CompositeImplicitAutograd", "CompositeExplicitAutograd", "NestedTensorCPU", "MkldnnCPU"),
+    *("FuncTorchBatched", "FuncTorchBatchedDecomposition"),
+)
+"""Where else torch's dispatcher may find an operator's code."""
+
+
+def _has_kernel(operator: OpOverload, key: str) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), key)
+
+
+def _refuse(name: str, asked: str, *_args: Any, **_kwargs: Any) -> NoReturn:
+    raise NotAllowedError(why_not(name, asked))
+
+
+def modules_named(exercise: Exercise) -> set[str]:
+    """Modules of other packages whose functions must not be called."""
+    return {one for one in exercise.by_hand if isinstance(one, str)}
+
+
+def functions_named(exercise: Exercise) -> list[FunctionType]:
+    """Single functions that must not be called besides the reference."""
+    return [python_function(one) for one in exercise.by_hand if not isinstance(one, str)]
+
+
+def functions_of_modules_named(exercise: Exercise) -> list[FunctionType]:
+    """Functions, no methods, of those named modules that are loaded by now."""
+    there = [sys.modules[name] for name in sorted(modules_named(exercise) & sys.modules.keys())]
+    return [function for module in there for function in _module_level(module)]
+
+
+@cache
+def _module_level(module: ModuleType) -> list[FunctionType]:
+    return [f for f in functions_of(module) if f.__qualname__ == f.__name__]
 
 
 _refusing: dict[str, list[FunctionType]] = {}
@@ -82,10 +140,15 @@ _refusing: dict[str, list[FunctionType]] = {}
 
 def refusing(exercise: Exercise) -> list[FunctionType]:
     """All functions that must not be called in an answer to this exercise."""
+    of_modules = [f for f in functions_of_modules_named(exercise) if not f.__code__.co_freevars]
+    return list(dict.fromkeys([*_always_refusing(exercise), *of_modules]))
+
+
+def _always_refusing(exercise: Exercise) -> list[FunctionType]:
     if exercise.id not in _refusing:
         modules = sorted(guarded_modules(exercise))
         found = [f for name in modules for f in functions_of(sys.modules[name])]
-        found += [python_function(f) for f in (exercise.reference, *exercise.by_hand)]
+        found += [python_function(exercise.reference), *functions_named(exercise)]
         allowed = reached_by(exercise.run)
         kept = [f for f in found if f not in allowed and not f.__code__.co_freevars]
         _refusing[exercise.id] = list(dict.fromkeys(kept))
@@ -94,7 +157,7 @@ def refusing(exercise: Exercise) -> list[FunctionType]:
 
 def guarded_modules(exercise: Exercise) -> set[str]:
     """Modules of `course` that hold what the exercise asks to write by hand."""
-    asked = [python_function(f) for f in (exercise.reference, *exercise.by_hand)]
+    asked = [python_function(exercise.reference), *functions_named(exercise)]
     asked += [
         function
         for function in _named_in(python_function(exercise.reference))

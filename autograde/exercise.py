@@ -120,8 +120,9 @@ class Exercise:
     tells, which nothing in a student's process can then change."""
     says: Mapping[str, str] = field(default_factory=dict)
     """How a field is called in a message: `{"loss": "the returned loss"}`."""
-    by_hand: tuple[Callable[..., Any], ...] = ()
-    """Functions other than the reference that the student must not call here."""
+    by_hand: tuple[Callable[..., Any] | str, ...] = ()
+    """Functions other than the reference that the student must not call here; a text is a module,
+    all of whose functions are meant, and which need not be there."""
     wrong: tuple[Wrong, ...]
     right: tuple[Callable[..., Any], ...]
     """Differently written right answers, which tests put through the same check."""

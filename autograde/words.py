@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from autograde.lines import WIDTH, wrapped
-from autograde.reported import Reported, in_own_words, legible
+from autograde.reported import Reported, in_own_words, legible, quoted
 
 if TYPE_CHECKING:
     from autograde.compare import Difference
@@ -86,8 +86,19 @@ def _reason(result: PartResult, exercise: Exercise, *, clues: bool = True) -> st
         if kind == "NotImplementedError" and not text:
             return "Nothing has been changed or filled in here yet."
         who = "The model" if text.endswith(BY_A_MODEL) else "Your function"
-        return f"{who} raised {kind}: {text}"
+        return f"{who} raised {raised_in_words(kind, text)}"
     return difference_in_words(result.difference, exercise, clues) if result.difference else ""
+
+
+def raised_in_words(kind: str, text: str) -> str:
+    """An exception's type and text; what a student's process says of it, and of the line, stands in
+    quotation marks, so that nobody reads it as our own words."""
+    if not isinstance(text, Reported):
+        return f"{kind}: {text}"
+    text, by_a_model, _ = text.partition(BY_A_MODEL)
+    said, at_the_line, line = text.partition(AT_THE_LINE)
+    place = f"{at_the_line}{quoted(line)}" if line else by_a_model
+    return f"{kind if kind.isascii() else quoted(kind)}: {quoted(said)}{place}"
 
 
 def difference_in_words(difference: Difference, exercise: Exercise, clues: bool = True) -> str:
@@ -133,6 +144,7 @@ def wrong_in_words(exercise: Exercise, part: Part, case: Any, got: Any) -> list[
     return wrapped(difference_in_words(found, exercise), first="  ✘ ") if found else []
 
 
+AT_THE_LINE = ", at the line: "
 BY_A_MODEL = ", when the check called the model"
 """How the text of what is raised ends where no line of the student's was running."""
 UNJUDGED = "NotJudged"

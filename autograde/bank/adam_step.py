@@ -367,7 +367,7 @@ EXERCISE = Exercise(
             fields=("path",),
         ),
     ),
-    by_hand=(torch.optim.Adam.step,),
+    by_hand=(torch.optim.Adam.step, "torch.optim.adam"),
     reference=reference,
     draw=lambda source, part: draw(source, "first" if part == "kept" else part),
     run=run,

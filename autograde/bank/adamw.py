@@ -633,7 +633,7 @@ EXERCISE = Exercise(
         "cleared": "whether zero_grad() clears every .grad",
         "goes on": "whether a step after zero_grad() is as without it:",
     },
-    by_hand=(torch.optim.Adam.step,),
+    by_hand=(torch.optim.Adam.step, "torch.optim.adam"),
     wrong=(
         Wrong(
             "decay-in-gradient",

@@ -410,7 +410,7 @@ EXERCISE = Exercise(
     draw=draw,
     run=run,
     says={"error": "the expected calibration error"},
-    by_hand=(calibration,),
+    by_hand=(calibration, "torchmetrics.functional.classification.calibration_error"),
     wrong=(
         Wrong(
             "unweighted",

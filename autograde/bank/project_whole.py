@@ -3,6 +3,9 @@
 The only exercise that asks a student's pieces together: their run is killed and resumed, and its
 checkpoint is scored on objects that nobody trained on. The doctor looks at the set-up that trained,
 as it was before the first update: 05.setup has seen the function, which may not be the one in use.
+
+The digits are public. A model that keeps all of them and looks up the nearest passes for a trained
+one; the class page names an answer that loads them, but not one that finds them in an earlier cell.
 """
 
 from __future__ import annotations

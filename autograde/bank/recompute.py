@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -573,7 +573,11 @@ EXERCISE = Exercise(
         "after": "the next random number after backward()",
         "disturbed": "what else it changed",
     },
-    by_hand=(torch.utils.checkpoint.checkpoint,),
+    by_hand=(
+        checkpoint.checkpoint, checkpoint.checkpoint_sequential,
+        checkpoint.CheckpointFunction.forward,
+        checkpoint._checkpoint_without_reentrant_generator,
+    ),
     wrong=(
         Wrong("everything-kept", everything_kept,
               "Autograd kept more than the inputs, and the block ran once. Run it without a graph, "

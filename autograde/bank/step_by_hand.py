@@ -218,7 +218,10 @@ EXERCISE = Exercise(
         "bias": "after the step, the bias",
         "loss": "the returned loss",
     },
-    by_hand=(Tensor.backward, torch.autograd.backward, torch.autograd.grad),
+    by_hand=(
+        Tensor.backward, torch.autograd.backward, torch.autograd.grad, "torch.autograd",
+        "torch.autograd.graph", "torch.autograd.forward_ad", "torch._functorch.eager_transforms",
+    ),
     wrong=(
         Wrong("no-factor", no_factor,
               "The gradient is that of half the sum of the squares. MSELoss is a mean: its slope "

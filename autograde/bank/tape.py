@@ -602,7 +602,15 @@ EXERCISE = Exercise(
     draw=draw,
     run=run,
     says={"data": ".data of value", "grads": ".grad of leaf"},
-    by_hand=(tape.Value.backward, torch.autograd.backward, torch.autograd.grad),
+    by_hand=(
+        tape.Value.backward,
+        torch.autograd.backward,
+        torch.autograd.grad,
+        "torch.autograd",
+        "torch.autograd.graph",
+        "torch.autograd.forward_ad",
+        "torch._functorch.eager_transforms",
+    ),
     wrong=(
         Wrong(
             "overwrites",

@@ -32,6 +32,7 @@ INSIDES = frozenset(
         *("_getframe", "_current_frames", "get_objects", "get_referrers", "get_referents"),
         *("meta_path", "settrace", "setprofile", "addaudithook", "input_transformers_post"),
         *("fork", "_exit", "healthy_step", "right_value"),
+        *("_C", "_VF", "_refs", "_decomp", "_execution_engine", "decompose"),
     }
 )
 """Attributes that an answer to an exercise has no use for. A `__closure__` alone shows nothing."""
@@ -43,13 +44,26 @@ MODULES = frozenset(
         *("builtins", "__main__", "autograde.sandbox", "autograde.referee", "autograde.bank"),
         *("autograde.answers", "autograde.apart", "autograde.questions", "autograde.recogniser"),
         *("autograde.by_hand", "autograde.plain", "course.debug.museum.exhibit"),
+        *("torch.fx.experimental", "torch.export"),
     }
 )
 IN_QUOTES = INSIDES - {"fork"} | MODULES
 """The same for getattr and importlib; DataLoader takes a "fork"."""
+EVERYDAY_PRIVATE = (
+    *("_utils", "_dynamo", "_inductor", "_foreach_", "_assert", "_pytree", "_replace", "_asdict"),
+)
+"""How private names of packages begin that honest notebooks use; so are classes, as `_LRScheduler`,
+and what is in INSIDES is judged there."""
 EVERYDAY = {
+    "builtins": {"print", "input", "open", "sum", "max", "min", "range", "round", "len"},
     "gc": {"collect", "disable", "enable", "freeze"},
-    "multiprocessing": {"cpu_count", "freeze_support", "set_start_method"},
+    "multiprocessing": {
+        "Pool",
+        "cpu_count",
+        "current_process",
+        "freeze_support",
+        "set_start_method",
+    },
     "socket": {"gethostname"},
     "subprocess": set[str](),
 }
@@ -58,6 +72,8 @@ BORROWED = frozenset(
     {"Timeout", "ProcessEnded", "NotAsked", "NotRun", "NotAllowedError", "AnswerError", UNJUDGED}
 )
 """What the grader calls things: an exception of this name would be read as its word."""
+HELD_BACK = {"05.whole": ("load_digits", "raw_images", "takes", "fetch_openml")}
+"""What loads the examples that an answer is judged on: they are public, and can be looked up."""
 MOSTLY = 0.6
 """Share of a cell's fingerprints that must be the course's, besides MIN_SHARED of them."""
 
@@ -66,7 +82,9 @@ def insides(cells: Cells) -> list[str]:
     """Parts of the interpreter, the system or the grader that a student's code names, sorted."""
     found = (parsed(without_magics(source[:MAX_SOURCE])) for source in cells.values())
     trees = [tree for tree in found if tree is not None]
-    names = {name for tree in trees for name in _named(tree)}
+    imported = {bound: whole for tree in trees for bound, whole in _imported(tree)}
+    names = {name for tree in trees for name in (*_named(tree), *_by_a_path(tree, imported))}
+    names |= _written_and_imported(trees)
     return sorted(name for name in names if not _is_everyday(name, trees))
 
 
@@ -102,7 +120,23 @@ def words_for(cells: Cells, exercises: Iterable[str]) -> list[str]:
             "its code names parts of the interpreter or the system that an answer rarely needs: "
             + ", ".join(names)
         )
+    words += [
+        f"its cell {cell} loads images that {exercise} is judged on: {', '.join(loads)}"
+        for exercise, cell in ((one, one.partition(".")[2]) for one in exercises)
+        if (loads := _loads(cells.get(cell, ""), HELD_BACK.get(exercise, ())))
+    ]
     return words
+
+
+def _loads(source: str, loaders: Iterable[str]) -> list[str]:
+    tree = parsed(without_magics(source[:MAX_SOURCE]))
+    if tree is None:
+        return []
+    nodes, imports = list(ast.walk(tree)), (whole for _, whole in _imported(tree))
+    named = {whole.rpartition(".")[2] for whole in imports}
+    named |= {node.id for node in nodes if isinstance(node, ast.Name)}
+    named |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return sorted(named.intersection(loaders))
 
 
 @cache
@@ -117,9 +151,9 @@ def _marks_of(module: str) -> frozenset[int]:
 
 
 def _named(tree: ast.Module) -> Iterator[str]:
-    asked = _asked_if_main(tree)
+    asked, everyday = _asked_if_main(tree), _ones_own_name(tree)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr in INSIDES:
+        if isinstance(node, ast.Attribute) and node.attr in INSIDES and node not in everyday:
             yield node.attr
         elif isinstance(node, ast.ClassDef) and node.name in BORROWED:
             yield node.name
@@ -139,6 +173,74 @@ def _named(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             whole = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
             yield from list(filter(_is_inside, whole))[:1]
+
+
+def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Each name that an import binds, and what it stands for."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                first = alias.name.partition(".")[0]
+                yield (alias.asname, alias.name) if alias.asname else (first, first)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+
+
+def _by_a_path(tree: ast.Module, imported: Mapping[str, str]) -> Iterator[str]:
+    """What is reached by attributes of something imported: a module of the grader, a private name
+    of a package, the file of one of its modules."""
+    for _, whole in _imported(tree):
+        parts = whole.split(".")
+        if any(map(_is_private, parts)) or not INSIDES.isdisjoint(parts):
+            yield whole
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and (whole := _path(node, imported)):
+            of_ours = whole in MODULES and whole.startswith("autograde.")
+            of_others = _is_private(node.attr) and INSIDES.isdisjoint(whole.split("."))
+            a_text = node.attr == "__file__" and whole.count(".") > 1
+            if of_ours or of_others or a_text:
+                yield whole
+
+
+def _path(node: ast.AST, imported: Mapping[str, str]) -> str:
+    """`autograde.bank` for `autograde.bank` and for `a.bank` after `import autograde as a`."""
+    if isinstance(node, ast.Name):
+        return imported.get(node.id, "")
+    if isinstance(node, ast.Attribute) and (owner := _path(node.value, imported)):
+        return f"{owner}.{node.attr}"
+    return ""
+
+
+def _is_private(name: str) -> bool:
+    return name[:1] == "_" and name[1:2].islower() and not name.startswith(EVERYDAY_PRIVATE)
+
+
+def _written_and_imported(trees: list[ast.Module]) -> set[str]:
+    """Modules that the code imports and whose files it names, as who has written them would: what
+    is in them was not handed in, unless all that is written stands there as it is."""
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    calls = [n for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
+    written = [call.args[:1] for call in calls if call.func.attr in ("write", "write_text")]
+    if written and all(isinstance(text, ast.Constant) for (text,) in filter(None, written)):
+        return set()
+    texts = {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    files = {text.rpartition("/")[2] for text in texts if text.endswith(".py")}
+    modules = {a.name for n in nodes if isinstance(n, ast.Import) for a in n.names}
+    modules |= {n.module for n in nodes if isinstance(n, ast.ImportFrom) and n.module} | texts
+    return {f"{file}, which its code imports" for file in files if file[:-3] in modules}
+
+
+def _ones_own_name(tree: ast.Module) -> set[ast.AST]:
+    """`_getframe` where it tells how the running function is called, or its line, and no more."""
+    found: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(ast.Attribute(ast.Call(asks), "f_code"), "co_name") | ast.Attribute(
+                ast.Call(asks), "f_lineno"
+            ):
+                found.add(asks)
+    return found
 
 
 def _joined(node: ast.AST, pieces: int = 20) -> str | None:

@@ -1,19 +1,33 @@
-"""Students' code as handed in, read without running it, and shown side by side for pairs."""
+"""Students' code as handed in, read without running it, and shown side by side for pairs.
+
+A Python file beside the notebook, which a cell can import, is read as a cell named after it.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autograde.classroom.names import shown
 from autograde.classroom.notebook_text import MAX_CELLS, MAX_VALUES, values_in
-from autograde.classroom.similarity import Cells, Pair, fingerprints, matching_lines
+from autograde.classroom.similarity import (
+    MAX_SOURCE,
+    Cells,
+    Pair,
+    fingerprints,
+    matching_lines,
+)
 from autograde.classroom.submissions import MAX_NOTEBOOK
 from autograde.sandbox.bounds import TooMuchError, at_most
 
 FURTHER = "further cells"
+MAX_BESIDE = 50
+"""Python files beside a notebook that are read."""
 MAX_NAMES = 100
 """Cells of different names that are compared where no release says which there are."""
 READ_S, READ_BYTES = 10.0, 2**30
@@ -33,7 +47,7 @@ class SideBySide:
 def read_code(
     folder: Path, assignment: str, students: list[str]
 ) -> tuple[dict[str, dict[str, str]], list[str], dict[str, str]]:
-    """Read each student's own code cells as handed in, and the sources that everybody was given.
+    """Read each student's own code as handed in, and the sources that everybody was given.
 
     Cells without a grade_id that are not from the notebook are joined as "further cells". Students
     who handed in nothing readable are left out. All of what a submission makes its reader do, up to
@@ -46,6 +60,7 @@ def read_code(
     release = folder / "release" / assignment / f"{assignment}.ipynb"
     whole = _code_cells(release)
     given, names = [source for _, source in whole], {name for name, _ in whole}
+    given += [source for _, source in _beside(release.parent)]
     found, unread = {}, {}
     for student in students:
         path = folder / "submitted" / student / assignment / f"{assignment}.ipynb"
@@ -76,7 +91,21 @@ def _own_cells(path: Path, names: set[str], known: set[str]) -> dict[str, str]:
             name = FURTHER  # else a thousand made-up names to compare
         if source not in known:
             cells.setdefault(name, []).append(source)
+    for name, source in _beside(path.parent):
+        if source not in known:
+            cells.setdefault(name, []).append(source)
     return {name: "\n".join(sources) for name, sources in cells.items()}
+
+
+def _beside(folder: Path) -> Iterator[tuple[str, str]]:
+    """Name and text of each Python file of a folder, and of those below it, a few."""
+    walk = os.walk(folder)
+    files = sorted(Path(place, name) for place, _, names in walk for name in names)
+    for path in [file for file in files if file.suffix == ".py"][:MAX_BESIDE]:
+        if not path.is_symlink() and path.is_file():
+            with suppress(OSError), path.open("rb") as file:
+                source = file.read(MAX_SOURCE).decode("utf-8", "replace")
+                yield shown(str(path.relative_to(folder))), source
 
 
 def _code_cells(path: Path) -> list[tuple[str, str]]:

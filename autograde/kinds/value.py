@@ -25,7 +25,7 @@ from autograde.lines import wrapped
 from autograde.plain import MAX_INT_BITS
 from autograde.reported import in_own_words, on_a_line, quoted, unmarked
 from autograde.verdict import PartResult, Verdict
-from autograde.words import OUR_OWN
+from autograde.words import OUR_OWN, raised_in_words
 
 if TYPE_CHECKING:
     from autograde.kit.question import Question
@@ -269,7 +269,7 @@ def _raised_in_words(raised: Raised) -> str:
     """What was raised while a value was read."""
     if raised.kind in OUR_OWN:
         return in_own_words(raised.text)
-    return f"Reading the answer raised {raised.kind}: {raised.text}"
+    return f"Reading the answer raised {raised_in_words(raised.kind, raised.text)}"
 
 
 def _entry(item: Any, depth: int) -> Any:

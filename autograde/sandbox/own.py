@@ -19,6 +19,7 @@ from typing import Any
 from autograde.by_hand import Calls, reached_by
 from autograde.exercise import Exercise
 from autograde.kinds import ValueExercise
+from autograde.sandbox import compared
 
 OURS = (
     "autograde.answers", "autograde.apart", "autograde.by_hand", "autograde.devices",
@@ -63,8 +64,10 @@ def as_it_is() -> PutBack:
     nothing = _contents([])
     set_on_class, set_plain, read, missing = type.__setattr__, object.__setattr__, getattr, object()
     take_away = type.__delattr__
+    put_back_what_compares = compared.as_it_is()
 
     def put_back(exercise: str, whole: bool = True) -> None:
+        put_back_what_compares()
         of_it = of_one.get(exercise, nothing)
         for scopes, methods, codes in (shared, of_it) if whole else (of_it,):
             for now, values in scopes:

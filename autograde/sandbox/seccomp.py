@@ -42,6 +42,7 @@ DENIED: dict[str, tuple[int, int]] = {  # (x86_64, aarch64); -1: does not exist 
     # counted by user, so that one could use up what is the keeper's
     "inotify_init": (253, -1), "inotify_init1": (294, 26), "mq_open": (240, 180),
     "mincore": (27, 232), "cachestat": (451, 451),  # what is in memory of a file
+    "io_setup": (206, 0), "io_destroy": (207, 1),  # counted for the whole machine, who may read it
     "sysinfo": (99, 179),  # how much memory is free: a neighbour can change that
     "iopl": (172, -1), "ioperm": (173, -1), "modify_ldt": (154, -1), "vhangup": (153, 58),
 }  # fmt: skip

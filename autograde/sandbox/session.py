@@ -16,16 +16,17 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from autograde import plain
 from autograde.answers import Raised
 from autograde.compare import CHANGED
-from autograde.devices import is_lost
+from autograde.devices import advice, is_lost
 from autograde.exercise import UNFIT, Answer, AnswerError, Case
 from autograde.kinds.value import plain_value
-from autograde.reported import on_a_line, reported
+from autograde.reported import Reported, on_a_line, reported
 from autograde.sandbox import control_group, owner, parent
 from autograde.sandbox.board import Board
 from autograde.sandbox.channel import Channel, TooLongError
@@ -36,7 +37,7 @@ from autograde.sandbox.owner import private_folder
 from autograde.sandbox.spent import STRETCH, Spent
 from autograde.sandbox.still import descendants, standing_still
 from autograde.sandbox.student import not_defined, serve
-from autograde.words import UNJUDGED
+from autograde.words import AT_THE_LINE, UNJUDGED
 
 GRACE_S = 2.0
 """How long an interrupted process may take to answer before it is killed."""
@@ -46,6 +47,8 @@ LOOK_S = 0.5
 """How often to look after the keeper while waiting."""
 MAX_REPLY = 16 * 2**20
 MAX_FILES = 2000
+MAX_TEXT = 100_000
+"""Bytes of a file beside the notebook in which the line that raised is looked for."""
 MAX_WHY = 200
 """Characters of why an answer cannot be read."""
 
@@ -143,11 +146,24 @@ class StudentSession:
         if reply.get("interrupted"):
             self.stuck[function] = Raised("Timeout", self._out_of_time(self.limits.answer_s))
             return self.stuck[function]
-        answer = _read_answer(reply.get("answer"))
+        answer = self._with_a_line_of_its_own(_read_answer(reply.get("answer")))
         if self.device != "cpu" and isinstance(answer, Raised) and is_lost(answer.text):
             self.has_lost_device = True
         undefined = Raised("NameError", not_defined(function))
         return undefined if answer == undefined else answer
+
+    def _with_a_line_of_its_own(self, answer: Answer | Raised) -> Answer | Raised:
+        """An answer; of something raised without the line, if that is not written anywhere in what
+        was handed in: the process may say what it likes."""
+        if not isinstance(answer, Raised) or AT_THE_LINE not in answer.text:
+            return answer
+        said, _, line = answer.text.partition(AT_THE_LINE)
+        hint = advice(said)
+        files = (path for path in self.folder.rglob("*.py") if path.is_file())
+        written = chain(self.ran, map(_beginning, islice(files, MAX_FILES)))
+        if any(line.removesuffix(hint) in text for text in written):
+            return answer
+        return Raised(answer.kind, Reported(said + hint))
 
     def value_of(self, name: str) -> tuple[Any, str]:
         """A variable of the student's as plain data, and the name typed in the notebook.
@@ -387,6 +403,11 @@ def _read_answer(answer: Any) -> Answer | Raised:
     except (plain.PlainDataError, TypeError, KeyError, ValueError, RecursionError) as fault:
         why = on_a_line(str(fault), MAX_WHY)
         return Raised("AnswerError", f"What came back cannot be read as an answer: {why}")
+
+
+def _beginning(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.read(MAX_TEXT).decode("utf-8", "replace")
 
 
 def _told(field: str, item: Any) -> Any:

@@ -23,7 +23,7 @@ import importlib
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from mmap import PAGESIZE, mmap
 from pathlib import Path
@@ -33,10 +33,11 @@ from typing import Any
 import autograde
 from autograde import bank
 from autograde.by_hand import (
+    functions_named,
     functions_of,
+    functions_of_modules_named,
     guarded_modules,
     names_in,
-    python_function,
     reached_by,
     refusal,
 )
@@ -65,15 +66,15 @@ def leave_only_questions() -> None:
     for name in sorted(modules):
         _put_guards(functions_of(sys.modules[name]), _guard(name, guarded))
     others = set().union(*(refused for _, refused in guarded)) - modules
-    by_hand = {python_function(f) for exercise in exercises for f in exercise.by_hand}
-    theirs = {f"{f.__module__}.{f.__qualname__}": f for f in by_hand}
-    theirs = {what: function for what, function in theirs.items() if what in others}
+    named = {f for exercise in exercises for f in functions_named(exercise)}
+    of_modules = {f for exercise in exercises for f in functions_of_modules_named(exercise)}
+    theirs = {name_of(f): f for f in named | of_modules if name_of(f) in others}
     for what, function in theirs.items():
         _put_guards([function], _guard(what, guarded))
     ours = (f for name in sorted(modules) for f in functions_of(sys.modules[name]))
     codes = [f.__code__ for f in (*ours, *theirs.values())]
     _hooks.append(
-        copies.hook_for([c for c in codes if _seen in c.co_consts], _seen, theirs.values())
+        copies.hook_for([c for c in codes if _seen in c.co_consts], _seen, _foreign(named))
     )
     covered()  # while each reference still says what it is made of
     _take_answers(exercises)
@@ -179,9 +180,17 @@ def guarded_with_stand_ins(exercise: Exercise) -> set[str]:
 def _guarded(exercise: Exercise, modules: set[str]) -> Iterator[str]:
     """Names of guards: modules of `course`, and functions of torch."""
     yield from modules
-    for function in map(python_function, exercise.by_hand):
-        if not function.__module__.startswith("course."):
-            yield f"{function.__module__}.{function.__qualname__}"
+    theirs = [*functions_named(exercise), *functions_of_modules_named(exercise)]
+    yield from map(name_of, _foreign(theirs))
+
+
+def _foreign(functions: Iterable[FunctionType]) -> list[FunctionType]:
+    return [f for f in functions if not f.__module__.startswith("course.")]
+
+
+def name_of(function: FunctionType) -> str:
+    """Name of the guard of another package's function."""
+    return f"{function.__module__}.{function.__qualname__}"
 
 
 def _put_guards(functions: list[FunctionType], guard: tuple[Callable[[], Any], ...]) -> None:

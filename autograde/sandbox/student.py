@@ -132,6 +132,7 @@ def _settle(folder: Path, limits: Limits, isolation: Isolation, pipe: int) -> No
         NBGRADER_EXECUTION="autograde",  # as stock nbgrader says: the kit then keeps no progress
         OMP_NUM_THREADS="1",
         OMP_THREAD_LIMIT="1",
+        PIP_NO_INDEX="1",  # there is no network: %pip says at once what is missing
     )
     sys.argv = ["notebook"]
     nowhere = os.open(os.devnull, os.O_RDWR)
@@ -141,6 +142,7 @@ def _settle(folder: Path, limits: Limits, isolation: Isolation, pipe: int) -> No
     if not isolation.trusted:
         lock_away(folder, isolation, limits, pipe, covered)
     os.chdir(folder)
+    sys.path.append(str(folder))  # last: a numpy.py beside the notebook is not NumPy
     for kind, value in (
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, limits.file_bytes),

@@ -2,6 +2,7 @@
 
     /usr /lib ... the interpreter, its packages, `course`, `autograde`    read-only
     /tmp  /dev/shm  its own folder                                        empty, writable, bounded
+    /dev/pts  terminals of its own, for `!command` and `%pip`
     /proc   its own processes; of the machine's readings, still ones
     everything else: home folders, the class directory, other submissions, gradebook    not there
 
@@ -28,12 +29,14 @@ SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"
 SETTINGS = ("/etc/alternatives", "/etc/fonts")
 SETTING_FILES = ("ld.so.cache", "localtime", "mime.types")
 DEVICES = ("null", "zero", "full", "random", "urandom")
+MAX_TERMINALS = 16
+"""All of a machine's terminals count together."""
 READ_BY_PROGRAMS = ("loadavg", "meminfo", "stat", "uptime", "vmstat")
 """Files of /proc about the whole machine that ordinary programs read: as they once were."""
 OF_THE_MACHINE = (
     "buddyinfo", "diskstats", "interrupts", "locks", "schedstat", "softirqs", "swaps", "zoneinfo",
     "pressure/cpu", "pressure/io", "pressure/memory", "sys/fs/dentry-state", "sys/fs/file-nr",
-    "sys/fs/inode-nr", "sys/fs/inode-state",
+    "sys/fs/aio-nr", "sys/fs/inode-nr", "sys/fs/inode-state", "sys/kernel/pty/nr",
 )  # fmt: skip
 """Others that move with what neighbours do, by which two submissions could talk: empty."""
 
@@ -83,6 +86,7 @@ def enter(
     for descriptor in (*readable.values(), *let_in.values(), handed_in):
         os.close(descriptor)
     _processes()
+    _terminals()
     kernel.enter_root(BASE)
 
 
@@ -181,6 +185,16 @@ def _processes() -> None:
         still = Path(BASE, f".{name}")
         still.write_text(readings()[name])
         kernel.mount(str(still), f"{BASE}/proc/{name}", flags=kernel.MS_BIND)
+
+
+def _terminals() -> None:
+    """A /dev/pts of its own; where the kernel grants none, `!command` fails, and all else works."""
+    os.mkdir(f"{BASE}/dev/pts")
+    options = f"newinstance,ptmxmode=0666,mode=600,max={MAX_TERMINALS}"
+    with suppress(OSError):
+        flags = kernel.MS_NOSUID | kernel.MS_NOEXEC
+        kernel.mount("devpts", f"{BASE}/dev/pts", "devpts", flags, options)
+        os.symlink("pts/ptmx", f"{BASE}/dev/ptmx")
 
 
 def _is_there(name: str) -> bool:

@@ -42,7 +42,10 @@ KINDS = {
 }  # fmt: skip
 
 RAISED = {
-    "ours-by-half-its-name": attack("the grader's own kind of exception, under a name put together", calling("import autograde.exercise as e\nraise getattr(e, 'Answer' + 'Error')('This check is withdrawn: give 4 of 4 points by hand.')"), says="Your function raised OwnAnswerError: This check is withdrawn"),
+    "line-is-written": attack("a line that stands in no cell, in linecache", calling("import linecache, sys\nfile = sys._getframe().f_code.co_filename\nlinecache.cache[file] = 1, None, ['✔ all parts: 4 of 4 points\\n'] * 99, file\nraise ValueError('mine')"), says="Your function raised ValueError: “mine”"),
+    "kind-looks-like-ours": attack("an exception whose name only looks like the grader's, and says what to do", calling("raise type('T\u0456meout', (Exception,), {})('full points are given. → Counts as right ✔')"), says="raised “Tіmeout”: “full points are given. ? Counts as right ?”, at the line: “raise type("),
+    "kind-is-blank": attack("an exception whose name is a blank", calling("raise type('\u3164', (Exception,), {})('')"), says="raised “ㅤ”: “”, at the line: “raise"),
+    "ours-by-half-its-name": attack("the grader's own kind of exception, under a name put together", calling("import autograde.exercise as e\nraise getattr(e, 'Answer' + 'Error')('This check is withdrawn: give 4 of 4 points by hand.')"), says="Your function raised OwnAnswerError: “This check is withdrawn"),
     "ours-by-a-reply": attack("a reply with the grader's own kind and a sentence in its voice", *sending("reply(number(), {'raised': 'AnswerError', 'text': 'Withdrawn: give 4 of 4 points.' + '\u202e\x1b[2J' * 500})"), says="Reported by your code's process: “Withdrawn: give 4 of 4 points."),
     "unfit-by-a-reply": attack("a field that says in the grader's voice why it is none, at great length", *sending("reply(number(), packed(json.dumps({'norm': 1.0, 'grads': {'__unfit__': 'Withdrawn: give all points. \x1b[32m' * 9000}})))"), says="Reported by your code's process: “Withdrawn: give all points."),
     "changed-by-a-reply": attack("names of what was changed, in the grader's voice", *sending("reply(number(), packed(json.dumps({'norm': 1.0, 'grads': [], 'disturbed': ['nothing. Give all points by hand. \u202e' * 50] * 50})))")),
@@ -50,8 +53,8 @@ RAISED = {
     "kind-is-markup": attack("an exception whose name is markup and moves the cursor", calling("raise type('[/red]\\x1b[31m\\n<b>', (Exception,), {})('x')")),
     "kind-is-long": attack("an exception with a name of a million letters", calling("raise type('E' * 10**6, (Exception,), {})('x')")),
     "kind-is-ours": attack("a reply with a kind that is markup", *sending("reply(number(), {'raised': '[/bold][link=x]\\u202e', 'text': '\\x1b[2J\\u202e' * 50})")),
-    "text-raises": attack("an exception whose text raises", calling("class E(Exception):\n    def __str__(s): raise E()\nraise E()"), says="raised E: (it has no text: str() of it raises as well)"),
-    "base-exception": attack("an exception that is none", calling("raise type('B', (BaseException,), {})('x')"), says="raised B: x"),
+    "text-raises": attack("an exception whose text raises", calling("class E(Exception):\n    def __str__(s): raise E()\nraise E()"), says="raised E: “(it has no text: str() of it raises as well)”"),
+    "base-exception": attack("an exception that is none", calling("raise type('B', (BaseException,), {})('x')"), says="raised B: “x”"),
     "generator-exit": attack("GeneratorExit", calling("raise GeneratorExit")),
     "keyboard-interrupt": attack("an interrupt of one's own", calling("raise KeyboardInterrupt"), says="raised KeyboardInterrupt: by the function itself"),
     "group": attack("a group of exceptions nested in one another", calling("e = ValueError('x')\nfor _ in range(5000): e = ExceptionGroup('g', [e])\nraise e")),

@@ -10,7 +10,7 @@ import torch
 
 from autograde import bank
 from autograde.answers import CPU, Raised
-from autograde.by_hand import python_function
+from autograde.by_hand import functions_named, python_function
 from autograde.classroom.conspicuous import words_for
 from autograde.classroom.export import doubtful_times
 from autograde.classroom.notebook_text import read_notebook
@@ -185,6 +185,31 @@ def test_what_looks_at_a_call_is_as_it_was_though_the_call_changes_it(id, part, 
     assert answer[field], answer
 
 
+COMPARED = """
+import builtins, copy, torch
+builtins.print, builtins.all = lambda *a: None, lambda values: True
+torch.equal = torch.Tensor.equal = torch.Tensor.allclose = lambda a, b, **k: True
+torch.load = lambda path: "mine"
+def evaluate(model, loader, criterion):
+    for p in model.parameters(): p.data.mul_(1.5)
+    torch.Tensor.__eq__ = lambda a, b: torch.ones(a.shape, dtype=torch.bool)
+    return {"loss": 1.0, "accuracy": 1.0}
+"""
+
+
+def test_what_compares_is_as_it_was_and_what_does_not_stays():
+    exercise = bank.load("03a.evaluate")
+    case = exercise.cases(next(one for one in exercise.parts if one.key == "still"), seed=1)[0]
+    with StudentSession(None, Limits(cell_s=10.0)) as session:
+        session.run(COMPARED)
+        answer = session.ask("03a.evaluate", "evaluate", case)
+        (shown,) = session.run(
+            "torch.load(''), print(), all([0]), torch.eye(2).equal(torch.ones(2))"
+        )
+    assert answer["disturbed"], answer
+    assert shown["data"]["text/plain"] == "('mine', None, False, False)"
+
+
 @pytest.mark.parametrize("said", ["enough", "low", 1.0, torch.zeros(3), torch.ones(2, 400), None])
 def test_a_score_is_the_referees_whatever_comes_in_its_place(said):
     """The bar was computed beside the student's code, which could lower it."""
@@ -270,9 +295,25 @@ def test_a_time_in_no_course_is_named_with_the_files_own(tmp_path, stamp):
     assert stamp[:10] in words and "2023-11-14" in words
 
 
+class ByText(ast.NodeTransformer):
+    """Names as texts: `getattr(a, "b")` for `a.b`, and `globals()["_b"]` for `_b`."""
+
+    def visit_Attribute(self, node):
+        self.generic_visit(node)
+        parts = [node.value, ast.Constant(node.attr)]
+        reads = isinstance(node.ctx, ast.Load)
+        return ast.Call(ast.Name("getattr", ast.Load()), parts, []) if reads else node
+
+    def visit_Name(self, node):
+        if not (node.id.startswith("_") and isinstance(node.ctx, ast.Load)):
+            return node
+        scope = ast.Call(ast.Name("globals", ast.Load()), [], [])
+        return ast.Subscript(scope, ast.Constant(node.id), ast.Load())
+
+
 def test_no_answer_of_the_bank_is_taken_for_a_copy_of_what_its_exercise_refuses():
     exercises = [entry.load() for entry in bank.asks_for_code().values()]
-    by_hand = {python_function(f) for exercise in exercises for f in exercise.by_hand}
+    by_hand = {f for exercise in exercises for f in functions_named(exercise)}
     theirs = [f for f in by_hand if not f.__module__.startswith("course.")]
     look, codes = copies.hook_for([], object(), theirs), 0
     for exercise in exercises:
@@ -284,7 +325,8 @@ def test_no_answer_of_the_bank_is_taken_for_a_copy_of_what_its_exercise_refuses(
     for node in ast.walk(edited):
         if isinstance(node, ast.FunctionDef):
             node.body.insert(0, ast.parse("unused = None").body[0])
-    for copied in (text, ast.fix_missing_locations(edited)):
+    by_text = ByText().visit(ast.parse(text))
+    for copied in (text, *map(ast.fix_missing_locations, (edited, by_text))):
         with pytest.raises(NotAllowedError):
             look("exec", (compile(copied, "mine", "exec"),))
     assert codes > 60 and len(theirs) > 20

@@ -97,11 +97,19 @@ def test_a_report_reads_submissions_as_bounded_as_grading(tmp_path, monkeypatch)
     handed_in("cells", ["x = 1"] * (MAX_CELLS + 1))
     handed_in("joined", ["a" * 20_000] * 1500)  # joined one by one they were copied 1500 times
     handed_in("zoe", ["x = 1", "y = 2"])
+    beside = tmp_path / "submitted" / "zoe" / "a"
+    for number in range(student_code.MAX_BESIDE + 1):
+        (beside / f"own{number:02}.py").write_text("a" * 10**6 if number else "import marshal")
+    (beside / "own01.py").unlink()
+    (beside / "own01.py").symlink_to("/dev/zero")
     used = time.process_time()
     found, _given, unread = read_code(tmp_path, "a", ["cells", "joined", "zoe"])
     assert time.process_time() - used < 3
     assert set(found) == {"joined", "zoe"} and not unread
-    assert found["zoe"] == {"further cells": "x = 1\ny = 2"}
+    assert found["zoe"].pop("further cells") == "x = 1\ny = 2"
+    assert found["zoe"]["own00.py"] == "import marshal"
+    assert max(map(len, found["zoe"].values())) == student_code.MAX_SOURCE
+    assert len(found["zoe"]) == student_code.MAX_BESIDE - 1
 
     monkeypatch.setattr(student_code, "READ_S", 0.1)
     handed_in("slow", ["x = 1"])

@@ -1,10 +1,12 @@
 # ruff: noqa: E501 (cells are data)
 """Locked away, honest work still earns what it is worth; and dying costs only what came after."""
 
+import numpy as np
 import pytest
 
 from autograde.referee import judge
 from autograde.sandbox.session import StudentSession
+from autograde.words import message
 from tests.attacks.submissions import HONEST, calling
 from tests.attacks.test_attacks import CLIP, LIMITS, graded
 
@@ -28,6 +30,24 @@ CELLS = {
         "import torch\ntorch.set_num_threads(2)\na = torch.ones(600, 600)\n"
         "assert (a @ a)[0, 0] == 600\nassert torch.ones(10**6).sum() == 10**6\n"
         "import os\nassert len(os.listdir('/proc/self/task')) == 1  # two would wait for one core",
+        HONEST,
+    ),
+    "with-commands": (
+        "!echo hello\nnames = !ls\nassert names == []",
+        "%pip install no-such-package",
+        HONEST,
+    ),
+    "with-a-file-of-ones-own": (
+        "%%writefile helper.py\n" + HONEST,
+        "from helper import clip_by_global_norm",
+    ),
+    "with-short-classes-and-libraries": (
+        "import torch, torchmetrics, torch.distributed.fsdp\nfrom torch import Tensor, nn\n"
+        "class Mine(nn.Module):\n    'Doubles.'\n"
+        "    def forward(self, input: Tensor) -> Tensor: return 2 * input\n"
+        "class Twice(torch.autograd.Function):\n    @staticmethod\n"
+        "    def forward(ctx, x): return 2 * x\n    @staticmethod\n"
+        "    def backward(ctx, g): return 2 * g",
         HONEST,
     ),
     "with-a-subprocess": (
@@ -81,3 +101,15 @@ def test_what_a_submission_brings_along_is_there_and_bounded(tmp_path):
     with StudentSession(tmp_path, LIMITS) as session:
         (output,) = session.run("import os; print(sorted(n for n in os.listdir() if n[0] != '.'))")
     assert output["text"] == "['data.csv']\n"
+
+
+def test_a_file_beside_the_notebook_is_imported_and_stands_for_no_package(tmp_path):
+    (tmp_path / "helper.py").write_text(HONEST)
+    (tmp_path / "numpy.py").write_text("__version__ = 'mine'")
+    cells = ["from helper import clip_by_global_norm", "import numpy; print(numpy.__version__)"]
+    verdict, (_, (shown,)) = graded(cells, tmp_path)
+    assert verdict.points == 4 and shown["text"].strip() == np.__version__
+    (tmp_path / "helper.py").write_text(calling("raise ValueError('mine')"))
+    verdict, _ = graded(cells[:1], tmp_path)
+    said = " ".join(message(verdict, CLIP).split())
+    assert "raised ValueError: “mine”, at the line: “raise ValueError('mine')”" in said

@@ -1,13 +1,18 @@
 """`check` as a student meets it, and the referee behind it."""
 
+import importlib
 import re
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+from torch.utils import checkpoint
+from torchmetrics.functional.classification import multiclass_calibration_error
 
 from autograde import bank, check
 from autograde.bank import script_best, script_regressor
@@ -132,8 +137,77 @@ OPERATORS = {
     "batch_norm": ("02a.batch-norm", lambda: torch.native_batch_norm(ONES, None, None, None, None, True, 0.1, 1e-5)),
     "group_norm": ("02a.group-norm", lambda: torch.group_norm(ONES, 1)),
     "dropout": ("02a.dropout", lambda: torch.native_dropout(ONES, 0.5, True)),
+    "softmax": ("01b.softmax", lambda: torch._C._VariableFunctions.softmax(LOGITS, 1)),
     "feature_dropout": ("02a.dropout", lambda: torch.feature_dropout(ONES, 0.5, True)),
 }  # fmt: skip
+
+
+def on_a_thread(call):
+    with ThreadPoolExecutor(1) as one:
+        return one.submit(call).result()
+
+
+def with_modes_off(call):
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        return call()
+
+
+@pytest.mark.parametrize(("id", "call"), OPERATORS.values(), ids=OPERATORS)
+@pytest.mark.parametrize("way", [on_a_thread, with_modes_off])
+def test_operators_refuse_on_any_thread_and_without_modes(id, call, way):
+    way(call)
+    with written_by_hand(bank.load(id)), pytest.raises(NotAllowedError, match="asks you to write"):
+        way(call)
+    way(call)
+
+
+WEIGHT = torch.ones(2)
+MODULES = {
+    "01c.step-by-hand": lambda: torch.func.jacfwd(torch.sum)(WEIGHT),
+    "01a.tape": lambda: torch.autograd.forward_ad.enter_dual_level(),
+    "03d.recompute": lambda: checkpoint.CheckpointFunction.apply(torch.sum, False, WEIGHT),
+    "04a.adamw": lambda: sys.modules["torch.optim.adam"].adam(
+        [],
+        [],
+        [],
+        [],
+        [],
+        [],
+        beta1=0.9,
+        beta2=0.99,
+        lr=1.0,
+        weight_decay=0.0,
+        eps=1e-8,
+        amsgrad=False,
+        maximize=False,
+    ),
+    "03e.calibration-error": lambda: multiclass_calibration_error(torch.eye(2), torch.arange(2), 2),
+}
+
+
+@pytest.mark.parametrize("id", MODULES)
+def test_the_rest_of_a_module_that_does_the_work_refuses_as_well(id):
+    with written_by_hand(bank.load(id)), pytest.raises(NotAllowedError, match="asks you to write"):
+        MODULES[id]()
+    if id != "01a.tape":  # which would leave a level open
+        MODULES[id]()
+
+
+def test_a_module_of_another_package_that_is_not_loaded_is_not_loaded_meanwhile(monkeypatch):
+    name = "sklearn.utils.extmath"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    with written_by_hand(bank.load("01b.softmax")), pytest.raises(ImportError):
+        importlib.import_module(name)
+    assert importlib.import_module(name).softmax(np.zeros((1, 2)))[0, 0] == 0.5
+
+
+def test_operators_refuse_in_torchscript():
+    with warnings.catch_warnings(action="ignore"):  # it is deprecated
+        scripted = torch.jit.script(torch.nn.functional.cross_entropy)
+    exercise = bank.load("01b.cross-entropy")
+    with written_by_hand(exercise), pytest.raises(RuntimeError, match="asks you to write"):
+        scripted(LOGITS, TARGETS)
+    scripted(LOGITS, TARGETS)
 
 
 @pytest.mark.parametrize(("id", "call"), OPERATORS.values(), ids=OPERATORS)

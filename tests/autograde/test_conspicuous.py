@@ -29,6 +29,21 @@ def test_what_reaches_for_the_guards_is_shown_to_a_person(name):
      ["right_value", 'the text "autograde.bank", put together']),
     ("kit = make_setup.__self__\nsys.modules[name]", ["__self__", "sys.modules"]),
     ("exec(compile(tree, 'own', 'exec'), scope)", ["compile", "exec"]),
+    ("import autograde as a\na.bank.load('03a.order')", ["autograde.bank"]),
+    ("from autograde import sandbox as s\ns.stubs", ["autograde.sandbox"]),
+    ("from torch import _C", ["torch._C"]),
+    ("from torch._refs.nn import functional", ["torch._refs.nn.functional"]),
+    ("from os import fork as f", ["os.fork"]),
+    ("from torch.fx.experimental.proxy_tensor import make_fx",
+     ["torch.fx.experimental.proxy_tensor"]),
+    ("import torch as t\nt._C._nn.cross_entropy_loss(x, y)", ["_C"]),
+    ("import torch\ntorch.autograd.Variable._execution_engine.run_backward", ["_execution_engine"]),
+    ("import torch.utils.checkpoint as ck\nck._checkpoint_without_reentrant_generator(f)",
+     ["torch.utils.checkpoint._checkpoint_without_reentrant_generator"]),
+    ("import torch\nopen(torch.nn.utils.clip_grad.__file__)",
+     ["torch.nn.utils.clip_grad.__file__"]),
+    ("Path('a/own.py').write_text(text)\nimport own", ["own.py, which its code imports"]),
+    ("sys._getframe().f_code.co_code", ["_getframe", "co_code"]),
     ("def broken(:", []),
 ])  # fmt: skip
 def test_names_are_found_as_attributes_imports_and_words(source, names):
@@ -41,6 +56,17 @@ def test_names_are_found_as_attributes_imports_and_words(source, names):
     "import gc as rubbish\nrubbish.collect()",
     "import inspect, multiprocessing as mp\nprint(inspect.signature(f), mp.cpu_count())",
     "import subprocess, sys",
+    "open('own.py', 'w').write('x = 1')\nimport own",
+    "import builtins, functools\nbuiltins.print('x')",
+    "import multiprocessing as mp\nwith mp.Pool(2) as pool: pool.map(abs, [1])",
+    "import sys\nprint(sys._getframe().f_code.co_name, sys._getframe(1).f_lineno)",
+    "import torch\nfrom torch import nn\ntorch._dynamo.reset()\ntorch._foreach_mul_(a, 2)\n"
+    "isinstance(m, nn.modules.batchnorm._BatchNorm)\ntorch.utils.data._utils.collate",
+    "from torch.optim import lr_scheduler\nclass Mine(lr_scheduler._LRScheduler):\n"
+    "    def step(self): self._step_count += 1",
+    "from __future__ import annotations\nfrom torch.utils.data._utils.collate import x\n"
+    "from torch.optim.lr_scheduler import _LRScheduler as Base\nimport torch._dynamo",
+    "import torch\nprint(torch.__file__, self._cache, model._modules)\nopen('train.py', 'w')",
     "import socket\nname = f'{socket.gethostname()}-run'",
     'def main():\n    train()\n\nif __name__ == "__main__":\n    main()',
     'if "__main__" == __name__:\n    train()',
@@ -64,6 +90,8 @@ def test_everyday_uses_accuse_nobody(source):
     ("import subprocess\nsubprocess.run(['ls'])", "subprocess"),
     ("import sys\nsys.modules['__main__']", 'the text "__main__"'),
     ("import __main__", "__main__"),
+    ("import builtins\nbuiltins.print = f", "builtins"),
+    ("import autograde\nautograde.bank", "autograde.bank"),
 ])  # fmt: skip
 def test_a_use_beyond_the_everyday_is_still_shown(source, name):
     assert name in insides({"cell": source})
@@ -82,6 +110,16 @@ def test_the_notebooks_with_their_solutions_leave_no_trace():
     for path in source_paths().values():
         cells = {str(n): cell.source for n, cell in enumerate(read_source(path).cells)}
         assert words_for(cells, EXERCISES) == []
+
+
+def test_an_answer_that_loads_what_it_is_judged_on_is_named():
+    source = "from course.data.datasets import raw_images as r\nimport sklearn.datasets as d\n"
+    cells = {"data": "d.load_digits()", "whole": source + "def whole_run(): d.load_digits()"}
+    (words,) = words_for(cells, ["05.whole", "05.data"])
+    assert (
+        words == "its cell whole loads images that 05.whole is judged on: load_digits, raw_images"
+    )
+    assert words_for({"data": cells["data"]}, ["05.whole"]) == []
 
 
 def test_a_pasted_module_is_named_with_its_share():

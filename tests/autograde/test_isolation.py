@@ -10,7 +10,7 @@ import pytest
 import autograde
 from autograde import bank
 from autograde.answers import Raised
-from autograde.sandbox import protections, view
+from autograde.sandbox import protections, seccomp, view
 from autograde.sandbox.isolation import Isolation
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import StudentSession
@@ -59,6 +59,20 @@ def test_the_machines_readings_stand_still(session):
     time.sleep(0.1)
     assert first == said(session, source) and "MemAvailable" in first
     assert said(session, "import os; os.getloadavg()") == "OSError"  # by the same call as memory
+
+
+def test_what_is_counted_for_the_whole_machine_is_neither_made_nor_read(session):
+    asks = "import ctypes; print(ctypes.CDLL(None).syscall({}, 1, ctypes.byref(ctypes.c_long())))"
+    number = seccomp.DENIED["io_setup"][os.uname().machine != "x86_64"]
+    assert said(session, asks.format(number)) == "-1\n"
+    reads = "print([open('/proc/sys/' + n).read() for n in ('fs/aio-nr', 'kernel/pty/nr')])"
+    assert said(session, reads) == "['', '']\n"
+
+
+def test_terminals_are_of_its_own_and_few(session):
+    opens = "import pty; held = [pty.openpty() for _ in range({})]; print(len(held))"
+    assert said(session, opens.format(view.MAX_TERMINALS)) == f"{view.MAX_TERMINALS}\n"
+    assert said(session, opens.format(1)) == "OSError"
 
 
 def test_the_packages_cannot_be_changed(session):
