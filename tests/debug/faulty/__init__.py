@@ -17,6 +17,7 @@ from tests.debug.faulty import (  # noqa: F401
     modes,
     ninth,
     reported,
+    seventeenth,
     seventh,
     sixteenth,
     sixth,

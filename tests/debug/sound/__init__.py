@@ -19,6 +19,8 @@ from tests.debug.sound import (  # noqa: F401
     ninth,
     ninth_loops,
     scripts,
+    seventeenth,
+    seventeenth_loops,
     seventh,
     seventh_loops,
     sixteenth,

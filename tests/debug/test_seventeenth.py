@@ -1,0 +1,40 @@
+"""A seventeenth set, by someone who had not seen the doctor, with twenty sound programs.
+
+At first sight 30 of its 40 faults were told apart, and one twin and one sound program alarmed.
+"""
+
+import pytest
+
+from course.debug import diagnose
+from tests.debug.faulty import PAIRS, seventeenth
+from tests.debug.sound import SOUND
+from tests.debug.sound import seventeenth as odd
+from tests.debug.sound import seventeenth_loops as odd_loops
+from tests.debug.told import assert_told_apart
+from tests.sampling import sample
+
+HERE = {p.name: p for p in PAIRS if any(hasattr(part, p.name) for part in seventeenth.PARTS)}
+TOLD = [name for name in HERE if name not in seventeenth.MISSED]
+SILENT = [name for name in seventeenth.MISSED if name != "frozen_backbone_bn_moves"]
+ODD = [name for name in SOUND if hasattr(odd, name) or hasattr(odd_loops, name)]
+
+
+def test_all_programs_of_the_seventeenth_set_are_tried():
+    assert len(HERE) == 40 and len(HERE) - len(TOLD) == len(seventeenth.MISSED)
+    assert len(ODD) == 20  # test_diagnose diagnoses them, with the others that are sound
+
+
+@pytest.mark.parametrize("name", sample(TOLD, 20))
+def test_the_fault_is_named_first_and_its_twin_is_left_alone(name):
+    assert_told_apart(HERE[name])
+
+
+@pytest.mark.parametrize("name", sample(SILENT, 5))
+def test_what_is_missed_is_not_said_to_be_another_fault(name):
+    faulty = diagnose(HERE[name].make(True))
+    assert faulty.ok, f"{seventeenth.MISSED[name]}: {faulty}"
+
+
+def test_a_frozen_part_that_serves_an_old_task_too_is_told_to_move():
+    faulty = diagnose(HERE["frozen_backbone_bn_moves"].make(True))
+    assert faulty.alarms[0].id == "frozen-params-drift", str(faulty)
