@@ -41,6 +41,7 @@ from course.debug.probes import (
     splits,
     stepping,
     structure,
+    sums,
 )
 from course.debug.probes.report import SPENT, Finding, Report
 from course.debug.probes.session import FORWARDS, PLACES, NotChecked, Session
@@ -62,11 +63,11 @@ PROBES: tuple[Callable[[Session], Iterator[Finding]], ...] = (
     stepping.stepping, clipping.clip_place, accumulation.accumulation, accumulation.wasted,
     progress.undone, schedule.schedule, schedule.factor, schedule.of_another, between.kept_graphs,
     between.skipped, modes.changes_model, modes.eval_in_training, modes.train_in_eval,
-    modes.always_random, modes.no_grad, metric.which_data, metric.accuracy, rescored.accuracy,
-    rescored.from_zero, metric.repeats, scored.another_model, scored.smoothed_loss,
-    checkpoints.checkpoint, *RELATIONS, shifted.covariate_shift, ranges.unnormalised,
-    numbers.finite, numbers.underflow, rates.start, numbers.dead_units, rates.too_large,
-    rates.too_small, rates.outweighed, pairing.reads_inputs, progress.downhill,
+    modes.always_random, modes.no_grad, metric.which_data, sums.stands_still, metric.accuracy,
+    rescored.accuracy, rescored.from_zero, metric.repeats, scored.another_model,
+    scored.smoothed_loss, checkpoints.checkpoint, *RELATIONS, shifted.covariate_shift,
+    ranges.unnormalised, numbers.finite, numbers.underflow, rates.start, numbers.dead_units,
+    rates.too_large, rates.too_small, rates.outweighed, pairing.reads_inputs, progress.downhill,
 )  # fmt: skip
 
 SYMPTOMS = {

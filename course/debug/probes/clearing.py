@@ -150,7 +150,7 @@ def _are_parts(events: list[Event], batch: Any) -> bool:
     The same rows twice are a method's own, e.g. sharpness-aware minimisation, and so are rows that
     are not the batch's, e.g. adversarial ones.
     """
-    inputs = [e.inputs for e in events if e.kind == "forward" and e.grad]
+    inputs = [e.first_tensor for e in events if e.kind == "forward" and e.grad]
     if len(inputs) < 2 or any(t is None or t.dim() < 2 for t in inputs):
         return False
     like = [t for t in tensors_in(batch)

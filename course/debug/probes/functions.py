@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from course.debug.probes.columns import Columns, is_column
+from course.debug.probes.totals import Totals
 from course.state.nested import tensors_in
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ SUMS = {
     torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, Tensor.add_, Tensor.__iadd__,
     torch.sub, Tensor.sub, Tensor.__sub__, Tensor.__rsub__, Tensor.sub_, Tensor.__isub__,
 }  # fmt: skip
+TAKEN = {torch.sub, Tensor.sub, Tensor.__sub__, Tensor.sub_, Tensor.__isub__}
+ADDED = SUMS - {Tensor.__radd__, Tensor.__rsub__}
+"""Functions whose first argument is a total, to which the second is added or from which it is
+taken."""
 NOTS = {torch.bitwise_not, Tensor.bitwise_not, Tensor.__invert__, Tensor.bitwise_not_}
 SEEN = {
     *LOSSES, *RELUS, *UINT8_MATH, *SIGNED, *RATES, *SUMS, *NOTS, F.ctc_loss,
@@ -88,6 +93,7 @@ class Functions(TorchFunctionMode):
         self._columns: list[Tensor] = []
         self._meant: set[int] = set()
         self._asked = Columns()
+        self.totals = Totals()
         self.deaf = False
         """An optimizer of torch's makes its step: thousands of calls, and none that matters."""
 
@@ -103,7 +109,10 @@ class Functions(TorchFunctionMode):
         if function is torch._foreach_clamp_min_:  # how clip_grad_value_ starts
             self.tape.note("clip", before=self.tape.gradient(), after=[])
         wide = _wide(function, args)
+        two = self.totals.before(args) if function in ADDED else None
         result = function(*args, **kwargs)
+        if two is not None:
+            self.totals.after(args, two, result, minus=function in TAKEN)
         self.see(function, args, kwargs, result)
         if isinstance(result, Tensor) and result.dim() == 2:
             self._see_table(function, args, kwargs, result)

@@ -133,8 +133,8 @@ class Observed:
     examples: int
     last_batch: int
     is_plain: bool
-    """The task is classification, no metric of another kind is declared, and no other network was
-    scored."""
+    """The task is classification, no metric of another kind is declared, and neither another
+    network was scored nor a part of the model alone, e.g. an older head of it."""
     usual: list[float]
     """Other numbers that are also called an accuracy."""
 
@@ -269,6 +269,7 @@ def _observed(
         session.task == "classification"
         and not session.declared.get("metric")
         and not session.evaluation.tape.other_networks
+        and not session.evaluation.tape.parts_alone
     )
     return Observed(
         name, value, plain.by_example(values), plain.by_batch(values), sum(plain.counts),

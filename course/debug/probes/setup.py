@@ -42,7 +42,8 @@ class Setup:
         load: `load(state)` or `load(path)`: restores it into model, optimizer and scheduler.
         groups: Group of each example: {"train": [...], "val": [...]} or a pair of sequences.
         declared: What is intended: `accumulate=4`, `max_grad_norm=1.0`, `scheduler_unit="batch"`,
-            `frozen=[...]`, `label_smoothing=0.1`, `allow=[class ids]`.
+            `frozen=[...]`, `label_smoothing=0.1`, `target_parameters=[names]`,
+            `allow=[class ids]`.
         extra: Other objects passed in by name; saved and restored, not examined.
     """
 

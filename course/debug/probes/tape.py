@@ -84,6 +84,9 @@ class Tape:
         """Modules with weights that were called and are no part of the model."""
         self.called_parts: set[int] = set()
         """Modules of the model that were called, with it or alone."""
+        self.parts_alone: set[int] = set()
+        """Modules of the model with weights that were called outside of a call of the model."""
+        self._inside = 0
         self.before_load: dict[str, Tensor] = {}
         """State of the model when weights were last loaded into it."""
         self._epoch = 0
@@ -329,11 +332,15 @@ class Tape:
             return
         if id(module) in self.parts:
             self.called_parts.add(id(module))
+            alone = module is not self.model and not self._inside
+            if alone and any(True for _ in module.parameters()):
+                self.parts_alone.add(id(module))
         elif any(True for _ in module.parameters()):
             self.other_networks.add(id(module))
         if module is self.model:
             first = next((a for a in args if isinstance(a, Tensor)), None)
             self._drawn = []
+            self._inside += 1
             self.functions.forward_begins()
             self.note(
                 "forward",
@@ -341,6 +348,7 @@ class Tape:
                 submodes=_modes(module),
                 grad=torch.is_grad_enabled(),
                 inputs=None if first is None else first.detach(),
+                first_tensor=next((t.detach() for t in tensors_in(args)), None),
                 wants=first is not None and first.is_leaf and first.requires_grad,
                 stats=_stats(first),
             )
@@ -349,6 +357,7 @@ class Tape:
 
     def _after_forward(self, module: nn.Module, args: Any, output: Any) -> None:
         if module is self.model and not is_transformed():
+            self._inside -= 1
             first = next((o for o in tensors_in(output)), None)
             tag = Tag()
             if first is not None and first.grad_fn is not None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from course.debug.probes.loop import own_loop
 from course.debug.probes.modes import close, evaluation_of
 from course.debug.probes.report import Finding
-from course.debug.probes.session import STEPS, NotChecked, Session, as_metrics, clone
+from course.debug.probes.session import STEPS, NotChecked, Session, as_list, as_metrics, clone
 from course.debug.probes.tape import Event, Tape, is_own_memory
 from course.debug.relations.direction import NOT, WORDS, chance
 from course.debug.relations.plateau import LOWER
@@ -173,3 +173,24 @@ def _lost(session: Session, name: str, ended: Ended) -> float:
     if not gained > least:
         return 0.0
     return sign * (ended.before[name] - ended.after.get(name, start)) / gained
+
+
+def target_network(session: Session) -> Iterator[Finding]:
+    """What is declared as a target network's parameters is a copy, which no optimizer moves."""
+    named = dict(session.model.named_parameters(remove_duplicate=False))
+    said = [str(name) for name in as_list(session.declared.get("target_parameters"))]
+    trained = {p.data_ptr(): p for o in session.optimizers for g in o.param_groups
+               for p in g["params"] if p.numel()}  # fmt: skip
+    known = [name for name in said if name in named]
+    if not known:
+        raise NotChecked("no target_parameters are declared")
+    alias = [n for n in known if named[n].data_ptr() in trained]
+    if alias:
+        yield Finding(
+            "checkpoint-by-reference", "error",
+            f"{len(alias)} of {len(known)} parameters declared as the target network's lie where "
+            f"those that the optimizer trains do ({alias[0]}): the target is the live network and "
+            "moves with every step; copying weights into it does nothing.",
+            {"shared": len(alias), "declared": len(known)},
+            "self.target = copy.deepcopy(self.online).requires_grad_(False)",
+        )  # fmt: skip

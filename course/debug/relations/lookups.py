@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
+from course.debug.probes.thresholds import OFTEN
 from course.debug.relations.program import program_of
 from course.state.nested import tensors_in
 
 BYTES = {torch.uint8: 255, torch.int8: 127}
 """The largest number of a type of one byte."""
+LEAST_OTHERS = 16
+"""Numbers of a batch that look up the same table, from which their share in a range is no chance.
+"""
 NEAR_THE_TOP = 0.97
 """Share of the largest number that is reached where numbers wrap around it; letters of a text as
 bytes stay below, and what is added to them for marks makes the numbers looked up other ones."""
@@ -90,6 +96,64 @@ def shared(session: Session) -> Iterator[Finding]:
                 f"ids = ids + torch.tensor({[0, *lengths.cumsum(0).tolist()[:-1]]})",
             )  # fmt: skip
             return
+
+
+def in_range(session: Session) -> Iterator[Finding]:
+    """Rows of a table that a step draws at random come from all of that table, not from as many
+    rows as another one has.
+
+    Negatives drawn from the first rows alone, e.g. the most frequent words, are meant where the
+    batch's own rows lie there too; and no other table has just as many rows.
+    """
+    tables = {m: name for name, m in session.model.named_modules() if isinstance(m, nn.Embedding)}
+    if len({table.num_embeddings for table in tables}) < 2:
+        raise NotChecked("the model does not look up tables of different lengths")
+    program, mode = program_of(session), _Drawn()
+    named: dict[nn.Embedding, list[Tensor]] = {table: [] for table in tables}
+
+    def listen() -> None:
+        for table in tables:
+            table.register_forward_pre_hook(
+                lambda module, args: named[module].append(args[0].detach().clone()))  # fmt: skip
+
+    program.step(program.batches[0], prepare=listen, within=mode)
+    for table, name in tables.items():
+        drawn = [(ids, end) for ids in named[table] for known, end in mode.found
+                 if torch.equal(ids, known.to(ids))]  # fmt: skip
+        own = [ids.flatten() for ids in named[table] if all(ids is not d for d, _ in drawn)]
+        if not drawn or not own or sum(map(len, own)) < LEAST_OTHERS:
+            continue
+        end = max(end for _, end in drawn)
+        other = next((n for m, n in tables.items() if named[m] and m.num_embeddings == end), None)
+        beyond = float((torch.cat(own) >= end).float().mean())
+        if end < table.num_embeddings and other is not None and beyond > OFTEN:
+            yield Finding(
+                "few-examples-drawn", "error",
+                f"A step draws rows of {name} from the first {end}, as many as {other} has, but "
+                f"{name} has {table.num_embeddings}, and {beyond:.0%} of those that the batch "
+                "itself looks up come later: they can never be drawn.",
+                {"drawn_from": end, "rows": table.num_embeddings, "beyond": beyond},
+                f"drawn = torch.randint({table.num_embeddings}, shape)  # rows of the same table",
+            )  # fmt: skip
+            return
+
+
+class _Drawn(TorchFunctionMode):
+    """Whole numbers that are drawn evenly, each with the end of its range."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[Tensor, int]] = []
+
+    def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
+        kwargs = kwargs or {}
+        result = function(*args, **kwargs)
+        if function in (torch.randint, torch.randint_like, Tensor.random_):
+            bounds = [a for a in args if isinstance(a, int)]
+            end = kwargs.get("high", bounds[-1] if bounds else None)
+            if isinstance(end, int):
+                self.found.append((result.detach().clone(), end))
+        return result
 
 
 def _columns(t: Tensor) -> list[Tensor]:

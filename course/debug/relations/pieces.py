@@ -10,6 +10,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from course.debug.probes.modes import close, evaluation_of
+from course.debug.probes.randomness import Drawn
 from course.debug.probes.report import SPENT, Finding
 from course.debug.probes.session import NotChecked, Session, as_metrics, clone
 from course.debug.probes.tape import Tape, patched
@@ -51,6 +52,8 @@ def weighed(session: Session) -> Iterator[Finding]:
         mean = sum(parts) / len(parts)
         weighed = sum(p * n for p, n in zip(parts, sizes, strict=True)) / sum(sizes)
         if close(value, mean, ROUNDED) and not close(value, weighed, OFF):
+            if _draws(session):
+                raise NotChecked("evaluate() draws numbers, so a piece alone gets others")
             yield Finding(
                 "metric-batch-mean", "warning",
                 f"{name} = {value:.4g} is the plain mean of {len(sizes)} pieces of {min(sizes)} to "
@@ -61,6 +64,13 @@ def weighed(session: Session) -> Iterator[Finding]:
                 "total += error.item() * targets.numel()\ncount += targets.numel()",
             )  # fmt: skip
             return
+
+
+def _draws(session: Session) -> bool:
+    """Whether evaluate() draws anything at random, be it by a seed of its own."""
+    with session.observe(), Drawn() as mode:
+        session.setup.evaluate()
+    return bool(mode.shapes)
 
 
 def _positions(tape: Tape) -> list[int]:

@@ -14,8 +14,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.data import BatchSampler, default_collate
 
 from course.data.loading import length_of
-from course.debug.probes.draws import DRAWS
 from course.debug.probes.modes import close, evaluation_of
+from course.debug.probes.randomness import Drawn
 from course.debug.probes.report import Finding
 from course.debug.probes.session import STEPS, Evaluation, NotChecked, Session, as_metrics, pair
 from course.debug.probes.tape import Tape
@@ -48,8 +48,6 @@ def in_one_batch(session: Session) -> Iterator[Finding]:
     sizes = kept, kept, size
     found = [seen.first, seen.second, _scored(session, sampler, size)]
     told = list(_apart(names, found, kept, size))
-    if told and _draws_by_batch(session, sampler):
-        raise NotChecked("evaluate() draws numbers for each batch, so other batches get others")
     middle = _middle(seen)  # a model that gives one answer to all scores alike in any batches
     if middle is not None and not told:
         found = [_scored(session, sampler, s, middle, seed=n) for n, s in enumerate(sizes)]
@@ -58,6 +56,8 @@ def in_one_batch(session: Session) -> Iterator[Finding]:
         weights = _trained(session)
         found = [_scored(session, sampler, s, weights=weights, seed=n) for n, s in enumerate(sizes)]
         told = list(_apart(names, found, kept, size))
+    if told and _draws_by_batch(session, sampler):
+        raise NotChecked("evaluate() draws numbers for each batch, so other batches get others")
     yield from told[:1]
 
 
@@ -224,11 +224,11 @@ def _batches_of(session: Session) -> BatchSampler:
 
 
 def _draws_by_batch(session: Session, sampler: BatchSampler) -> bool:
-    """Whether evaluate() draws other numbers where all examples form one batch, e.g. noise of a
-    generator of its own, which gives the same for the same batches."""
+    """Whether evaluate() draws other numbers where all examples form one batch, e.g. noise or
+    dropout by a seed of its own, which gives the same for the same batches."""
     drawn, kept = [], sampler.batch_size
     for size in (kept, len(sampler.sampler)):
-        with session.observe(), _Drawn() as mode, contextlib.ExitStack() as stack:
+        with session.observe(), Drawn() as mode, contextlib.ExitStack() as stack:
             stack.callback(setattr, sampler, "batch_size", kept)
             sampler.batch_size = size
             session.setup.evaluate()
@@ -238,20 +238,6 @@ def _draws_by_batch(session: Session, sampler: BatchSampler) -> bool:
 
 def _is_a_score(name: str) -> bool:
     return any(word in name.lower() for word in SCORES)
-
-
-class _Drawn(TorchFunctionMode):
-    """The shapes of what is drawn at random."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.shapes: list[torch.Size] = []
-
-    def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
-        result = function(*args, **(kwargs or {}))
-        if function in DRAWS and isinstance(result, Tensor):
-            self.shapes.append(result.shape)
-        return result
 
 
 class _Tables(TorchFunctionMode):

@@ -13,7 +13,7 @@ from course.debug.probes.session import NotChecked, Session, pair
 from course.debug.probes.thresholds import OFTEN, TINY
 from course.debug.relations.joining import is_among, read_by_the_model
 from course.debug.relations.noise import drawn_for_rows
-from course.debug.relations.program import Program, program_of
+from course.debug.relations.program import Call, Program, program_of
 from course.state.nested import cloned, tensors_in
 
 OF_CLASSES = {"cross_entropy", "nll_loss"}
@@ -123,35 +123,59 @@ def overwritten(session: Session) -> Iterator[Finding]:
 
 
 def masked_too(session: Session) -> Iterator[Finding]:
-    """Masking the inputs in the data does not mask the targets, which share their memory."""
-    program, loader = program_of(session), session.setup.train_loader
-    if not isinstance(loader, DataLoader):
-        raise NotChecked("the train_loader is no DataLoader")
-    with session.observe():
-        batch = next(iter(loader), None)
-        data = loader.dataset
-        shared = _shares_memory(batch)
-        if not shared and hasattr(data, "__getitem__") and hasattr(data, "__len__") and len(data):
-            shared = _shares_memory(data[0])
-    if not shared:
-        raise NotChecked("no two parts of an example or a batch are the same integers")
-    met = []
-    for one in program.batches[:MASKED]:
-        losses = [e for e in program.step(one).losses if e.name in OF_CLASSES]
+    """Masking the inputs in the data does not mask the targets.
+
+    They share their memory, or did when the inputs were masked: then each target that counts is
+    what the model is shown in its place.
+    """
+    program = program_of(session)
+    met, copied = [], True
+    for number, one in enumerate(program.batches[:MASKED]):
+        step = program.step(one) if number else program.first()
+        losses = [e for e in step.losses if e.name in OF_CLASSES]
         if len(losses) != 1 or losses[0].inputs.dim() < 2 or losses[0].inputs.shape[1] < 3:
             raise NotChecked("the step has no single loss of classes")
         met.append(losses[0].targets[losses[0].targets >= 0].flatten().cpu())
+        copied = copied and _are_shown(losses[0].targets, step.calls)
+        if not copied and not _held_together(session):
+            raise NotChecked("no two parts of an example or a batch are the same integers")
     classes, answers = torch.cat(met).unique(), sum(map(len, met))
     others = {int(v) for t in tensors_in(program.batches[0]) for v in t.unique()
               if not t.is_floating_point() and t.dtype != torch.bool}  # fmt: skip
     if len(classes) == 1 and answers >= LEAST_MASKED and len(others) > len(classes) + 2:
         yield Finding(
             "wrong-targets", "error",
-            f"All {answers} targets of {len(met)} batches are {int(classes[0])}, and two parts of "
-            "the data are one tensor: masking the inputs has masked the labels.",
+            f"All {answers} targets of {len(met)} batches are {int(classes[0])}, and "
+            + ("the input in each one's place is the same: " if copied else
+               "two parts of the data are one tensor: ")
+            + "masking the inputs has masked the labels.",
             {"targets": answers, "the_one": int(classes[0]), "batches": len(met)},
             "labels = ids.clone()  # before ids[mask] = MASK",
         )  # fmt: skip
+
+
+def _are_shown(targets: Tensor, calls: list[Call]) -> bool:
+    """Some targets count and others are left out, and those that count are the model's input in
+    the same place."""
+    counted = targets.flatten() >= 0
+    return bool(counted.any()) and not bool(counted.all()) and any(
+        t.numel() == len(counted) and not t.is_floating_point()
+        and bool((t.flatten() == targets.flatten())[counted].all())
+        for call in calls for t in call.tensors
+    )  # fmt: skip
+
+
+def _held_together(session: Session) -> bool:
+    """Two parts of an example, or of a batch as it comes, lie in one place."""
+    loader = session.setup.train_loader
+    if not isinstance(loader, DataLoader):
+        return False
+    with session.observe():
+        data = loader.dataset
+        if _shares_memory(next(iter(loader), None)):
+            return True
+        sized = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+        return sized and len(data) > 0 and _shares_memory(data[0])
 
 
 def _shares_memory(example: object) -> bool:
