@@ -121,7 +121,7 @@ def returns_cross_episodes(bug):
     return set_up(m, opt, tl, step, loss_of=loss_of, evaluate=evaluate)
 
 
-@pair("ema-decay")
+@pair("checkpoint-by-reference")
 def dqn_target_is_alias(bug):
     """The target network is the online network itself instead of a copy: the target moves with each
     step. After 300 steps mean_q is 5.19 instead of 2.33."""
@@ -188,7 +188,7 @@ class Factors(nn.Module):
         return (self.user(u) * self.item(i)).sum(-1) + self.bias(i).squeeze(-1)
 
 
-@pair("wrong-formula")
+@pair("few-examples-drawn")
 def negatives_from_user_range(bug):
     """Negative items are drawn from the number of users, so most items never are one. After 300
     steps recall_at_20 is 0.4 instead of 0.728."""

@@ -326,7 +326,7 @@ def eval_mode_after_first_validation(bug):
     return found | {"train": t.fit, "evaluate": t.validate}
 
 
-@pair("wrong-targets")
+@pair("labels-shuffled")
 def mixup_labels_other_permutation(bug):
     """The labels are mixed by another permutation than the rows. After 300 steps val_loss is 0.738
     instead of 0.425."""
