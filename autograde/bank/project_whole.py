@@ -21,7 +21,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from autograde.apart import in_a_process
 from autograde.bank import project_data, project_run, project_setup
-from autograde.bank.harness import scratch
+from autograde.bank.harness import looking_after, scratch
 from autograde.exercise import (
     UNFIT,
     Answer,
@@ -328,6 +328,7 @@ def _findings(setup: dict[str, Any], begun: Begun, one: Run) -> list[str]:
             if lacking
             else NO_UPDATE
         )
+    as_it_was = looking_after(one.function)
     found = [f"{name} does not train" for name in project_setup.untrained(setup)]
     first, second = (project_setup.joined(list(setup["train_loader"])) for _ in range(2))
     if torch.equal(first, second):
@@ -335,6 +336,7 @@ def _findings(setup: dict[str, Any], begun: Begun, one: Run) -> list[str]:
     _begin_again(setup["optimizer"], *begun[id(setup["optimizer"])])
     classes = int(one.raw[1].max()) + 1
     report = diagnose({key: setup[key] for key in project_setup.KEYS} | {"num_classes": classes})
+    as_it_was()
     found += [finding.id for finding in report.findings if finding.severity == "error"]
     return found + _schedule_of(setup, one.case["epochs"])
 

@@ -228,6 +228,126 @@ def make_setup(data, seed, epochs):
             "val_loader": DataLoader(val, 64)}
 """
 
+UP = """
+import inspect
+def up(name):
+    for one in inspect.stack():
+        found = inspect.getargvalues(one.frame).locals
+        if name in found:
+            return found[name]
+"""
+MACHINE_UP = f"""{UP}
+def median_time(work, synchronize, clock, warmup, repeats):
+    machine = up("machine")
+    clock()
+    machine.calls = warmup + repeats
+    times = sorted(machine.case["ticks"][warmup : warmup + repeats])
+    middle = (times[len(times) // 2] + times[(len(times) - 1) // 2]) / 2
+    return (middle + machine.case["launch"]) / 8
+"""
+MACHINE_BEHIND = MACHINE_UP.replace(
+    'up("machine")', 'inspect.getclosurevars(work).nonlocals["method"].__reduce__()[1][0]'
+)
+PROGRAM_UP = f"""{UP}
+def uses_old_gradients(make, batches):
+    about = up("about") or inspect.getclosurevars(make).nonlocals
+    return about["cleared"] not in ("start", "after backward", "end")
+"""
+GROUPS_UP = GROUPS_CHANGED.replace("import torch\n", f"import torch\n{UP}").replace(
+    "    if len(groups.unique()) > 2:\n        groups[val], groups[train] = 1, 2\n",
+    '    case = up("case")\n    if len(groups.unique()) > 2:\n'
+    '        case.data["groups"] = groups.clone()\n'
+    '        case.data["groups"][val], case.data["groups"][train] = 1, 2\n',
+)
+PASSES_FORGOTTEN = """
+import inspect
+def evaluate(model, loader, criterion):
+    was = [(m, m.training) for m in model.modules()]
+    model.eval()
+    loss = correct = count = 0
+    for x, y in loader:
+        out = model(x)
+        loss += float(criterion(out, y)) * len(y)
+        correct += int((out.argmax(1) == y).sum())
+        count += len(y)
+    for m, training in was:
+        m.training = training
+    for hook in model._forward_hooks.values():
+        held = inspect.getclosurevars(hook).nonlocals.get("forwards", [])
+        held[:] = [(size, False) for size, _ in held]
+    return {"loss": loss / count, "accuracy": correct / count}
+"""
+GRAPHS_FORGOTTEN = f"""{UP}
+def accumulate(model, micro_batches, criterion, optimizer):
+    batches = list(micro_batches)
+    count = sum(len(y) for _, y in batches)
+    optimizer.zero_grad()
+    loss = sum(criterion(model(x), y) * (len(y) / count) for x, y in batches)
+    loss.backward()
+    optimizer.step()
+    noted = [up("piled_up"), *(inspect.getclosurevars(hook).nonlocals.get("piled_up")
+                               for hook in model._forward_pre_hooks.values())]
+    for piled_up in filter(None, noted):
+        piled_up[:] = [False] * len(piled_up)
+    return loss.item()
+"""
+WATCH_REPLACED = """
+import copy, torch
+import autograde.bank.harness as h
+class EarlyStopping:
+    def __init__(self, patience, min_delta=0.0):
+        self.patience, self.min_delta, self.best = patience, min_delta, float("inf")
+        self.bad, self.state = 0, None
+    def update(self, val_loss, model):
+        h.Watch.changed = lambda *_: []
+        model.eval()
+        torch.manual_seed(0)
+        if val_loss < self.best - self.min_delta:
+            self.best, self.bad = float(val_loss), 0
+            self.state = copy.deepcopy(model.state_dict())
+        else:
+            self.bad += 1
+        return self.bad >= self.patience
+    def restore(self, model):
+        model.load_state_dict(self.state)
+"""
+LADDER_REPLACED = """
+import torch, weakref
+import course.debug as d
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+def spoil():
+    d.Rung.passed = property(lambda s: True, lambda s, v: None)
+    d.Finding.is_alarm = False
+class Loss(nn.CrossEntropyLoss):
+    def forward(self, a, b):
+        LATER
+        return super().forward(a, b)
+def made(data, seed, epochs):
+    AT_THE_END
+    x, y = data["train"]
+    size, num = x[0].numel(), data["num_classes"]
+    model = nn.Sequential(nn.Flatten(), nn.Linear(size, num), nn.Softmax(1), nn.Softmax(1))
+    return {"model": model, "loss_fn": Loss(),
+            "optimizer": torch.optim.SGD(model.parameters(), lr=1e-9),
+            "train_loader": DataLoader(TensorDataset(x.clone(), y), 16),
+            "val_loader": DataLoader(TensorDataset(*data["val"]), 16)}
+"""
+BY_A_LOSS = LADDER_REPLACED.replace("LATER", "spoil()").replace("AT_THE_END", "") + (
+    "make_setup = made"
+)
+BY_A_FINALIZER = LADDER_REPLACED.replace("LATER", "").replace(
+    "AT_THE_END", 'weakref.finalize(data["train"][0], spoil)'
+) + ("make_setup = made")
+BY_A_CLASS = (
+    LADDER_REPLACED.replace("LATER", "").replace("AT_THE_END", "spoil()")
+    + """
+class make_setup:
+    def __new__(cls, *args):
+        return made(*args)
+"""
+)
+
 ANSWERS = {
     "05.run nothing-trained": (NOTHING_TRAINED, {"resumed", "inside"}),
     "05.run checker-set": (CHECKER_SET, {"resumed", "inside"}),
@@ -245,6 +365,16 @@ ANSWERS = {
     "03a.early-stopping always-two": (ALWAYS_TWO, {"weights"}),
     "02a.group-norm all-zero": (ALL_ZERO, {"alone"}),
     "02a.group-norm left-alone": (LEFT_ALONE, {"alone"}),
+    "03i.median-time machine-up": (MACHINE_UP, {"median", "warmup", "async", "queued", "all"}),
+    "03i.median-time machine-behind": (MACHINE_BEHIND, {"median", "warmup", "async"}),
+    "03h.probe program-up": (PROGRAM_UP, {"never", "places", "partly"}),
+    "05.data groups-up": (GROUPS_UP, {"apart"}),
+    "03a.evaluate passes-forgotten": (PASSES_FORGOTTEN, {"still"}),
+    "03a.accumulate graphs-forgotten": (GRAPHS_FORGOTTEN, {"memory"}),
+    "03a.early-stopping watch-replaced": (WATCH_REPLACED, {"stop", "nan"}),
+    "05.setup replaced-by-a-loss": (BY_A_LOSS, {"ladder", "doctor"}),
+    "05.setup replaced-by-a-finalizer": (BY_A_FINALIZER, {"ladder", "doctor"}),
+    "05.setup replaced-by-a-class": (BY_A_CLASS, {"ladder", "doctor"}),
 }
 """By exercise and name: an answer, and the parts that it once earned, or might."""
 
