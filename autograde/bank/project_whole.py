@@ -423,9 +423,9 @@ def _of_a_process(one: Run, seed: int, dies_after: int | None) -> tuple[list[int
 def _killed(other: Run) -> Answer:
     """A run that is killed, and called again as a new process: it knows what is in its folder."""
     dies_after = other.case["dies_after"]
-    first, ended = in_a_process(partial(_of_a_process, other, 82, dies_after))
+    first, ended = in_a_process(partial(_of_a_process, other, 82, dies_after), other.folder)
     other.told = list(first)
-    told, weights = in_a_process(partial(_of_a_process, other, 83, None))
+    told, weights = in_a_process(partial(_of_a_process, other, 83, None), other.folder)
     return {"first": first, "ended": ended, "second": told[len(first) :], "weights": weights}
 
 

@@ -27,7 +27,7 @@ from autograde.sandbox.sealed import global_hooks, leading_nowhere
 OURS = (
     "autograde.answers", "autograde.apart", "autograde.by_hand", "autograde.devices",
     "autograde.exercise", "autograde.plain", "autograde.quiet", "autograde.kinds.fix",
-    "autograde.sandbox.own", "autograde.sandbox.reaching",
+    "autograde.sandbox.left_behind", "autograde.sandbox.own", "autograde.sandbox.reaching",
     "autograde.sandbox.sealed", "autograde.sandbox.student", "autograde.sandbox.stubs",
     "autograde.bank", "course.state",
 )  # fmt: skip

@@ -324,7 +324,7 @@ class Shell:
             with own.without_modes():
                 case = plain.from_bytes(base64.b64decode(request["case"]))
                 as_it_is = own.looked_at_as_it_is(function, exercise, means)
-                apart = forking()
+                apart = forking(means.pipe, means.places)
                 with quiet(), written_by_hand(exercise), apart, as_it_is as asked:
                     where = torch.device(self.device)
                     answer = answer_of(exercise, asked, case, device=where)

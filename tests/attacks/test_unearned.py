@@ -347,6 +347,58 @@ class make_setup:
         return made(*args)
 """
 )
+SHARED_MAP = """
+import mmap, pickle
+shared = mmap.mmap(-1, 2**22)
+def put(what):
+    shared.seek(0)
+    shared.write(len(raw := pickle.dumps(what)).to_bytes(8, "little") + raw)
+def got():
+    shared.seek(0)
+    return pickle.loads(shared.read(int.from_bytes(shared.read(8), "little")))
+put([])
+"""
+FILE_IN_MEMORY = """
+import pickle
+from pathlib import Path
+place = Path("/dev/shm/kept.bin")
+def put(what):
+    place.write_bytes(pickle.dumps(what))
+def got():
+    return pickle.loads(place.read_bytes())
+put([])
+"""
+KEPT_IN_A_PLACE = (
+    KEPT_IN_A_GLOBAL.replace("KEPT = []\n", "")
+    .replace("    if KEPT and", "    KEPT = got()\n    if KEPT and")
+    .replace("        torch.save({", "        put(KEPT)\n        torch.save({")
+)
+NUMBERED_IN_A_MAP = SHARED_MAP + NUMBERED_STATES.replace("ALL = []\n", "").replace(
+    "        ALL.append", "        ALL = got()\n        ALL.append"
+).replace("        return {", "        put(ALL)\n        return {").replace(
+    "ALL[state", "got()[state"
+)
+NOISE_IN_A_MAP = (
+    SHARED_MAP.replace("put([])", "put({})")
+    + """
+import os, torch
+class KeyedNoise:
+    def __init__(self, inputs, seed, sd):
+        self.inputs, self.seed, self.sd, self.epoch = inputs, seed, sd, 0
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+    def __len__(self):
+        return len(self.inputs)
+    def __getitem__(self, index):
+        key, seeds = (self.seed, self.epoch, int(index)), got()
+        if key not in seeds:
+            seeds[key] = int.from_bytes(os.urandom(7), "little")
+            put(seeds)
+        own = torch.Generator().manual_seed(seeds[key])
+        clean = self.inputs[index]
+        return clean + self.sd * torch.randn(clean.shape, generator=own, dtype=clean.dtype)
+"""
+)
 
 ANSWERS = {
     "05.run nothing-trained": (NOTHING_TRAINED, {"resumed", "inside"}),
@@ -375,6 +427,10 @@ ANSWERS = {
     "05.setup replaced-by-a-loss": (BY_A_LOSS, {"ladder", "doctor"}),
     "05.setup replaced-by-a-finalizer": (BY_A_FINALIZER, {"ladder", "doctor"}),
     "05.setup replaced-by-a-class": (BY_A_CLASS, {"ladder", "doctor"}),
+    "03g.resume shared-map": (SHARED_MAP + KEPT_IN_A_PLACE, {"optimizer", "random", "twice"}),
+    "03g.resume file-in-memory": (FILE_IN_MEMORY + KEPT_IN_A_PLACE, {"optimizer", "random"}),
+    "03g.stopper shared-map": (NUMBERED_IN_A_MAP, {"cut", "file", "longer"}),
+    "03g.noise shared-map": (NOISE_IN_A_MAP, {"repeats"}),
 }
 """By exercise and name: an answer, and the parts that it once earned, or might."""
 
