@@ -320,6 +320,8 @@ class Shell:
         function = self.shell.user_ns.get(request["function"])
         if not callable(function):
             return _raised("NameError", not_defined(request["function"]))
+        if inside := stubs.stands_inside():
+            return _raised("NotAllowedError", begun(inside, request["function"]))
         try:
             with own.without_modes():
                 case = plain.from_bytes(base64.b64decode(request["case"]))
@@ -336,6 +338,14 @@ class Shell:
                 return {"value": base64.b64encode(plain.to_bytes(answer)).decode()}
         except plain.PlainDataError as fault:
             return _raised("AnswerError", f"What was returned cannot be an answer: {fault}")
+
+
+def begun(inside: str, function: str) -> str:
+    """What is said where a thread is in the course's own code while that refuses."""
+    return (
+        f"A thread that was started earlier is still inside the course's own {inside}, which does "
+        f"what this exercise asks you to write: {function} was not called. End the thread first."
+    )
 
 
 def not_defined(function: str) -> str:

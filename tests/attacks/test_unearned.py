@@ -399,6 +399,36 @@ class KeyedNoise:
         return clean + self.sd * torch.randn(clean.shape, generator=own, dtype=clean.dtype)
 """
 )
+BEGUN_BEFORE = """
+import queue, threading
+import numpy as np
+from course.analysis.ablation.verdicts import paired_interval
+class Late:
+    def __init__(self):
+        self.there, self.values = threading.Event(), []
+    def __len__(self):
+        self.there.wait()
+        return len(self.values)
+    def __iter__(self):
+        return iter(self.values)
+pool = []
+def begin():
+    late, level, box = Late(), np.array(0.5), queue.Queue()
+    begun = lambda: box.put(paired_interval(late, level))
+    threading.Thread(target=begun, daemon=True).start()
+    pool.append((late, level, box))
+for _ in range(20):
+    begin()
+def compare(baseline, variant, level, higher_is_better):
+    shared = [variant[s] - baseline[s] for s in baseline if s in variant]
+    late, at, box = pool.pop()
+    late.values, at[...] = shared, level
+    late.there.set()
+    low, high = box.get(timeout=5)
+    a, b = (low, high) if higher_is_better else (-high, -low)
+    verdict = "better" if a > 0 else "worse" if b < 0 else "unclear"
+    return {"difference": sum(shared) / len(shared), "low": low, "high": high, "verdict": verdict}
+"""
 
 ANSWERS = {
     "05.run nothing-trained": (NOTHING_TRAINED, {"resumed", "inside"}),
@@ -431,6 +461,7 @@ ANSWERS = {
     "03g.resume file-in-memory": (FILE_IN_MEMORY + KEPT_IN_A_PLACE, {"optimizer", "random"}),
     "03g.stopper shared-map": (NUMBERED_IN_A_MAP, {"cut", "file", "longer"}),
     "03g.noise shared-map": (NOISE_IN_A_MAP, {"repeats"}),
+    "03f.paired begun-before": (BEGUN_BEFORE, {"difference", "interval", "verdict"}),
 }
 """By exercise and name: an answer, and the parts that it once earned, or might."""
 
