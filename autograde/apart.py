@@ -15,9 +15,12 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from autograde.sandbox.left_behind import nothing_left, share_nothing
 
 if TYPE_CHECKING:
     from autograde.answers import Raised
@@ -35,6 +38,10 @@ class RaisedApart(Exception):
 class _Now:
     forks: bool = False
     """Whether processes are really others."""
+    pipe: int = -1
+    """The descriptor on which the grader listens, open in those too."""
+    places: tuple[str, ...] = ()
+    """Folders that can be written to."""
     describe: Callable[[Exception], Raised] | None = None
     """Puts what the student's code raises into words, by whom it is asked at present."""
 
@@ -43,9 +50,14 @@ _now = _Now()
 
 
 @contextmanager
-def forking() -> Iterator[None]:
-    """Inside, `in_a_process` forks."""
-    _now.forks = True
+def forking(pipe: int, places: tuple[str, ...]) -> Iterator[None]:
+    """Inside, `in_a_process` forks.
+
+    Args:
+        pipe: The descriptor on which the grader listens.
+        places: Folders that can be written to, each of a file system of its own.
+    """
+    _now.forks, _now.pipe, _now.places = True, pipe, places
     try:
         yield
     finally:
@@ -62,16 +74,26 @@ def describing(describe: Callable[[Exception], Raised]) -> Iterator[None]:
         _now.describe = before
 
 
-def in_a_process(job: Callable[[], Any]) -> Any:
-    """What a job returns, in a process of its own: nothing else that it leaves in memory stays.
+def in_a_process(job: Callable[[], Any], kept: Path | None = None) -> Any:
+    """What a job returns, in a process of its own: nothing else that it leaves stays.
 
     A process that has a GPU in use cannot be forked; there the job is called as it is.
+
+    Args:
+        job: Called without arguments.
+        kept: The folder whose files are handed on; in memory, elsewhere and in processes nothing
+            is.
 
     Raises:
         RaisedApart: The job raised in the other process.
     """
     if not _now.forks or torch.cuda.is_initialized():
         return job()
+    with nothing_left(_now.places, kept):
+        return _of_another_process(job)
+
+
+def _of_another_process(job: Callable[[], Any]) -> Any:
     reader, writer = os.pipe()
     with warnings.catch_warnings():  # of threads, which the student's code may have
         warnings.simplefilter("ignore")
@@ -99,6 +121,7 @@ def in_a_process(job: Callable[[], Any]) -> Any:
 def _answer(job: Callable[[], Any], writer: int) -> None:
     """In the fork: send what the job returns, or raises, and leave."""
     try:
+        share_nothing({writer, _now.pipe})
         torch.set_num_threads(1)
         try:
             said = pickle.dumps(("value", job()))

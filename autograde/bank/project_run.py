@@ -263,7 +263,7 @@ class Kit:
         Returns:
             The accuracies, or why they are none; None if it was killed.
         """
-        returned, notes = in_a_process(partial(self._called, function, seed))
+        returned, notes = in_a_process(partial(self._called, function, seed), kept=self.folder)
         vars(self).update(notes)
         return returned
 

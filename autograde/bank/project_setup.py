@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from autograde.apart import in_a_process
+from autograde.bank.harness import looking_after
 from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, seen
 from autograde.kinds.fix import variant
 from course.data import check_batch
@@ -72,7 +74,7 @@ def digits_data(case: Case) -> dict[str, Any]:
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """What the part looks at. Images and set-up are on the CPU; a trainer moves them."""
-    data = digits_data(case)
+    as_it_was, data = looking_after(function), digits_data(case)
     make = partial(_made, function, data, epochs=EPOCHS)
     if case["part"] == "contract":
         return _contract(make(case["seed"]), data)
@@ -81,8 +83,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
     _outputs(make(case["seed"])["model"], data["val"][0])  # another one: eval() is not undone
     setup = make(case["seed"])
     if case["part"] == "ladder":
-        return {"rungs": _rungs(setup, data)}
+        return {"rungs": _rungs(setup, data, as_it_was)}
     report = diagnose(_known(setup, data))
+    as_it_was()
     return {"findings": [found.id for found in report.findings if found.is_alarm]}
 
 
@@ -266,11 +269,12 @@ def _equal(first: list[Tensor], second: list[Tensor]) -> bool:
     return len(first) == len(second) and all(map(torch.equal, first, second))
 
 
-def _rungs(setup: dict[str, Any], data: dict[str, Any]) -> str:
+def _rungs(setup: dict[str, Any], data: dict[str, Any], as_it_was: Callable[[], None]) -> str:
     """How far the ladder is climbed, of the four rungs below the learning-rate finder."""
     known = _known(setup, data)
     known.pop("scheduler", None)
     report = climb(known, top=4, subset=SUBSET, explain=False)
+    as_it_was()
     failed = [rung for rung in report.rungs if rung.passed is False]
     if not failed:
         return "passed"

@@ -24,7 +24,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from autograde.apart import in_a_process
 from autograde.bank import project_data, project_run, project_setup
-from autograde.bank.harness import scratch
+from autograde.bank.harness import looking_after, scratch
 from autograde.exercise import (
     UNFIT,
     Answer,
@@ -332,6 +332,7 @@ def _findings(setup: dict[str, Any], begun: Begun, one: Run) -> list[str]:
             if lacking
             else NO_UPDATE
         )
+    as_it_was = looking_after(one.function)
     found = [f"{name} does not train" for name in project_setup.untrained(setup)]
     first, second = (project_setup.joined(list(setup["train_loader"])) for _ in range(2))
     if torch.equal(first, second):
@@ -339,6 +340,7 @@ def _findings(setup: dict[str, Any], begun: Begun, one: Run) -> list[str]:
     _begin_again(setup["optimizer"], *begun[id(setup["optimizer"])])
     classes = int(one.raw[1].max()) + 1
     report = diagnose({key: setup[key] for key in project_setup.KEYS} | {"num_classes": classes})
+    as_it_was()
     found += [finding.id for finding in report.findings if finding.severity == "error"]
     return found + _schedule_of(setup, one.case["epochs"])
 
@@ -425,9 +427,9 @@ def _of_a_process(one: Run, seed: int, dies_after: int | None) -> tuple[list[int
 def _killed(other: Run) -> Answer:
     """A run that is killed, and called again as a new process: it knows what is in its folder."""
     dies_after = other.case["dies_after"]
-    first, ended = in_a_process(partial(_of_a_process, other, 82, dies_after))
+    first, ended = in_a_process(partial(_of_a_process, other, 82, dies_after), other.folder)
     other.told = list(first)
-    told, weights = in_a_process(partial(_of_a_process, other, 83, None))
+    told, weights = in_a_process(partial(_of_a_process, other, 83, None), other.folder)
     return {"first": first, "ended": ended, "second": told[len(first) :], "weights": weights}
 
 

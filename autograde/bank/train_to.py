@@ -112,14 +112,17 @@ def run(function, case: Case, device: torch.device) -> Answer:
     device = torch.device("cpu")
 
     def process(number: int, path: Path, kill_at: int | None) -> dict[str, Any]:
-        return in_a_process(lambda: Process(case, number, device).run(function, path, kill_at))
+        path.parent.mkdir(exist_ok=True)
+        return in_a_process(
+            lambda: Process(case, number, device).run(function, path, kill_at), kept=path.parent
+        )
 
     with tempfile.TemporaryDirectory(prefix="run-") as folder:
-        path = Path(folder) / "whole.pt"
+        path = Path(folder) / "whole" / "run.pt"
         whole = last = process(0, path, None)
         found = "none"
         for number, kill_at in enumerate([*case["kills"], None] if case["kills"] else []):
-            path = Path(folder) / "killed.pt"
+            path = Path(folder) / "killed" / "run.pt"
             found = "there" if path.exists() else "none"
             last = process(number, path, kill_at)
         again = process(3, path, 1) if case["again"] else None

@@ -105,7 +105,7 @@ def _write(job: dict[str, Any]) -> str:
     document: dict[str, Any] = {"not_graded": reason, "notes": result["notes"]}
     document["looked_at"] = noted(folder, assignment, job["student"])  # by that earlier grade
     if not reason:
-        kept = ("ended", "checks", "notes", "cleaned", "not_run")
+        kept = ("ended", "checks", "notes", "cleaned", "not_run", "noted")
         document = {"seed": job["seed"], "device": job.get("device", "cpu")}
         document |= {k: result[k] for k in kept if k in result}
         document["code_cells"] = len(result["cells"])

@@ -35,6 +35,7 @@ from autograde.reported import on_a_line, quoted
 from autograde.sandbox.isolation import Isolation, IsolationError
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.protections import tell
+from autograde.sandbox.reaching import WORDS
 from autograde.sandbox.session import StudentSession
 from autograde.seeds import another_seed
 from autograde.verdict import PartResult, Verdict
@@ -107,6 +108,8 @@ class _Run:
     def __init__(self, job: dict[str, Any], cells: list[Cell], not_run: set[int]) -> None:
         self.job, self.seed, self.cells, self.not_run = job, job["seed"], cells, not_run
         self.ended = ""
+        self.noted: list[str] = []
+        """What its code reached for: sentences, to be read by a person."""
         self.device = str(choose_device(job.get("device", "cpu")))
         self.removed = Removed(cells, given_sources(job["assignment"]))
         self.shown: list[dict[str, Any]] = []
@@ -135,6 +138,7 @@ class _Run:
                     about = self._looked_at(session, cell, run=number not in self.not_run)
                     self.shown.append({"source": cell["source"], **about})
             self.ended = session.ended
+            self.noted = [words for what, words in WORDS.items() if what in session.noted]
             self.used_all_time = bool(session.ended) and session.is_last
 
     def _looked_at(self, session: StudentSession, cell: Cell, *, run: bool) -> dict[str, Any]:
@@ -194,6 +198,7 @@ class _Run:
             "not_run": sum(cell.get("not_run", False) for cell in self.shown),
             "checks": self.records,
             "ended": self.ended,
+            "noted": self.noted,
         }
 
 

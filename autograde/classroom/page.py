@@ -312,6 +312,7 @@ def _concerns_about(
         yield "cleaned", few(removed, most=8)
     if row.off_roster:
         yield "not on the class list", "is the folder's name the student's id?"
+    yield from (("to read", words) for words in verdict.get("noted", ()))
     yield from (("to read", words) for words in _words_in_time(cells, row))
 
 

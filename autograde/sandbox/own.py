@@ -9,24 +9,30 @@ whenever the function returns, the modules by which its exercise then looks at w
 
 from __future__ import annotations
 
+import contextvars
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from threading import get_ident
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from autograde.by_hand import Calls, reached_by
 from autograde.exercise import Exercise
 from autograde.kinds import ValueExercise
-from autograde.sandbox import compared
+from autograde.sandbox import compared, reaching
+from autograde.sandbox.sealed import global_hooks, leading_nowhere
 
 OURS = (
     "autograde.answers", "autograde.apart", "autograde.by_hand", "autograde.devices",
     "autograde.exercise", "autograde.plain", "autograde.quiet", "autograde.kinds.fix",
-    "autograde.sandbox.student", "autograde.sandbox.stubs", "autograde.bank", "course.state",
+    "autograde.sandbox.left_behind", "autograde.sandbox.own", "autograde.sandbox.reaching",
+    "autograde.sandbox.sealed", "autograde.sandbox.student", "autograde.sandbox.stubs",
+    "autograde.bank", "course.state",
 )  # fmt: skip
 STANDARD = ("base64", "json", "json.decoder", "json.encoder", "multiprocessing.connection")
+CODE = (FunctionType, type)
 FIELDS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
@@ -34,20 +40,57 @@ MADE_BY_PYTHON = {"__slotnames__", "__annotations__", "__annotations_cache__"}
 """Names that a class gets when somebody asks for them."""
 
 
-PutBack = Callable[..., None]
+PutBack = Callable[..., bool]
 """Puts back what answers an exercise, whose id it is given; with `whole=False` only what looks at
-what its function did."""
-_made: list[PutBack] = []
+what its function did. Says whether a function or a class was another."""
+Alone = Callable[..., Any]
+"""Calls a function, as `alone(function, args, kwargs)`, at the bottom of a stack of its own: it has
+no callers, through whose frames it could read what judges it. The thread stays the same."""
+nothing: dict[str, Any] = {}
+
+
+class Means(NamedTuple):
+    """What the loop that serves the grader holds, and nobody else."""
+
+    put_back: PutBack
+    alone: Alone
+    tell: reaching.Tell
+    pipe: int
+    """The descriptor on which the grader listens."""
+    places: tuple[str, ...]
+    """Folders that can be written to."""
+
+
+_made: list[tuple[PutBack, Alone]] = []
 
 
 def prepare() -> None:
     """In the warm parent: make what a fork will take."""
-    _made.append(as_it_is())
+    _made.append((as_it_is(), stack_of_its_own()))
 
 
-def taken() -> PutBack:
+def taken() -> tuple[PutBack, Alone]:
     """As it was in the warm parent. Only who calls holds it."""
-    return _made.pop() if _made else as_it_is()
+    return _made.pop() if _made else (as_it_is(), stack_of_its_own())
+
+
+def as_usual(function: Callable[..., Any], args: Any = (), kwargs: Any = nothing) -> Any:
+    """Calls a function where it is asked to."""
+    return function(*args, **kwargs)
+
+
+def stack_of_its_own() -> Alone:
+    """A greenlet's stack begins with it. A student's process cannot import it: see `stubs`."""
+    from greenlet import greenlet
+
+    here = contextvars.copy_context
+
+    def alone(function: Callable[..., Any], args: Any = (), kwargs: Any = nothing) -> Any:
+        stack = greenlet(function)
+        stack.gr_context = here()
+        return stack.switch(*args, **kwargs)
+
+    return alone
 
 
 def as_it_is() -> PutBack:
@@ -63,28 +106,36 @@ def as_it_is() -> PutBack:
     shared = _contents([module for module in wanted if module not in asks])
     nothing = _contents([])
     set_on_class, set_plain, read, missing = type.__setattr__, object.__setattr__, getattr, object()
-    take_away = type.__delattr__
+    take_away, kind_of = type.__delattr__, type
+    codes_are = {"watched": False, "touched": True}
     put_back_what_compares = compared.as_it_is()
 
-    def put_back(exercise: str, whole: bool = True) -> None:
+    def put_back(exercise: str, whole: bool = True) -> bool:
         put_back_what_compares()
-        of_it = of_one.get(exercise, nothing)
+        of_it, replaced = of_one.get(exercise, nothing), False
+        looks_at_codes = whole or codes_are["touched"] or not codes_are["watched"]
+        codes_are["touched"] = False
         for scopes, methods, codes in (shared, of_it) if whole else (of_it,):
             for now, values in scopes:
                 for name, value in values:
                     if now.get(name, missing) is not value:
                         now[name] = value
+                        replaced = replaced or kind_of(value) in CODE
             for kind, now, values, names in methods:
                 for name, value in values:
                     if now.get(name, missing) is not value:
                         set_on_class(kind, name, value)
+                        replaced = True
                 for name in now.keys() - names:
                     take_away(kind, name)
-            for function, values in codes:
+            for function, values in codes if looks_at_codes else ():
                 for name, value in values:
                     if read(function, name) is not value:
                         set_plain(function, name, value)
+                        replaced = True
+        return replaced
 
+    put_back.codes_are = codes_are
     return put_back
 
 
@@ -119,21 +170,89 @@ def _looks_with(module: ModuleType, calls: Calls) -> list[ModuleType]:
     ]
 
 
+@contextmanager
 def looked_at_as_it_is(
-    function: Callable[..., Any], exercise: str, put_back: PutBack
-) -> Callable[..., Any]:
-    """The function, and what looks at its doings put back whenever it returns; a class as it is."""
-    if isinstance(function, type):
-        return function
+    function: Callable[..., Any], exercise: Exercise, means: Means
+) -> Iterator[Callable[..., Any]]:
+    """What to ask in place of a function: it is called alone, what it is handed leads nowhere, and
+    what looks at its doings is put back whenever it returns. Of a class each method is."""
+    put_back, alone, tell, *_ = means
+    running: set[int] = set()
 
-    @wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        finally:
-            put_back(exercise, whole=False)
+    def as_it_was() -> None:
+        if put_back(exercise.id, whole=False):
+            tell(reaching.CHANGED)
+        if threads_running():
+            tell(reaching.THREADS)
+        if reaching.is_traced():
+            tell(reaching.TRACED)
 
-    return called
+    def watched(inner: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(inner)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            if (me := get_ident()) in running:  # by the student's own code
+                return inner(*args, **kwargs)
+            global_hooks()
+            args, kwargs = leading_nowhere(args), leading_nowhere(kwargs)
+            running.add(me)
+            try:
+                returned = alone(inner, args, kwargs)
+            finally:
+                running.discard(me)
+                as_it_was()
+            if exercise.kind == "class" and not isinstance(function, type):
+                cover(type(returned))
+            return returned
+
+        return called
+
+    before: list[tuple[type, str, Any]] = []
+
+    def cover(kind: type) -> None:
+        for one in kind.__mro__:
+            for name, value in list(vars(one).items()) if _is_students(one) else ():
+                is_covered = any(known[:2] == (one, name) for known in before)
+                if not is_covered and (other := _each(watched, value)) is not value:
+                    before.append((one, name, value))
+                    type.__setattr__(one, name, other)
+
+    try:
+        if exercise.kind == "class" and isinstance(function, type):
+            cover(function)
+            yield function
+        else:
+            asked = watched(function)
+            asked.as_it_was = as_it_was
+            yield asked
+    finally:
+        for one, name, value in before:
+            type.__setattr__(one, name, value)
+
+
+def _each(watched: Callable[..., Any], value: Any) -> Any:
+    """A method, or what stands for one in a class, with each of its functions watched."""
+    if type(value) is FunctionType:
+        return watched(value)
+    if type(value) in (staticmethod, classmethod) and type(value.__func__) is FunctionType:
+        return type(value)(watched(value.__func__))
+    if type(value) is property:
+        return property(*(one and watched(one) for one in (value.fget, value.fset, value.fdel)))
+    return value
+
+
+def _is_students(kind: type) -> bool:
+    codes = (one.__code__ for one in vars(kind).values() if type(one) is FunctionType)
+    return any(not code.co_filename.startswith(reaching.LIBRARIES) for code in codes)
+
+
+def threads_running() -> bool:
+    """Whether another thread is a student's."""
+    me = get_ident()
+    return any(
+        reaching.is_students_thread(frame)
+        for thread, frame in sys._current_frames().items()
+        if thread != me
+    )
 
 
 def _is_wanted(name: str) -> bool:

@@ -34,6 +34,7 @@ from autograde.sandbox.isolation import TOO_MUCH_MEMORY, Isolation, IsolationErr
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.outputs import MAX_VALUES, plain_outputs, values_in
 from autograde.sandbox.owner import private_folder
+from autograde.sandbox.reaching import WORDS
 from autograde.sandbox.spent import STRETCH, Spent
 from autograde.sandbox.still import descendants, standing_still
 from autograde.sandbox.student import not_defined, serve
@@ -76,6 +77,8 @@ class StudentSession:
         self.limits, self.isolation, self.device = limits, isolation, device
         self.ended = ""
         """Why the process ended; empty while it runs."""
+        self.noted: set[str] = set()
+        """What its code reached for, to be read by a person: keys of `reaching.WORDS`."""
         self.board = Board()
         _sweep_once()
         self.folder = private_folder()
@@ -276,13 +279,23 @@ class StudentSession:
         """The next message; who waits looks now and then whether the keeper still keeps."""
         while True:
             try:
-                return self.pipe.receive(min(deadline, time.monotonic() + LOOK_S), MAX_REPLY)
+                raw = self.pipe.receive(min(deadline, time.monotonic() + LOOK_S), MAX_REPLY)
+                if not self._is_a_note(raw):
+                    return raw
             except TimeoutError:
                 if time.monotonic() >= deadline:
                     raise
                 if owner.is_stopped(self.process.pid):
                     _send(os.kill, self.process.pid, signal.SIGKILL)
                     raise EOFError("its keeper was stopped") from None
+
+    def _is_a_note(self, raw: bytes) -> bool:
+        """Whether a message only tells what was noted of the student's code; it is kept."""
+        for what in WORDS:
+            if raw == json.dumps({"noted": what}).encode():
+                self.noted.add(what)
+                return True
+        return False
 
     def _start(self) -> None:
         context = parent.warm_context()

@@ -20,6 +20,7 @@ import ast
 import ctypes
 import gc
 import importlib
+import importlib.util
 import inspect
 import sys
 import warnings
@@ -27,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from mmap import PAGESIZE, mmap
 from pathlib import Path
+from threading import get_ident
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -86,6 +88,7 @@ def covered() -> tuple[Path, ...]:
     answers are taken."""
     paths = [Path(folder) for folder in bank.__path__]
     paths.append(Path(autograde.__file__).parent / "classroom" / "example")
+    paths.append(Path(importlib.util.find_spec("greenlet").origin).parent)
     for entry in bank.asks_for_code().values():
         for name in sorted(guarded_with_stand_ins(entry.load())):
             source = Path(sys.modules[name].__file__)
@@ -150,6 +153,26 @@ def look_at(board: int) -> None:
         board: Its descriptor, open for reading.
     """
     kernel.map_over(_place, PAGESIZE, board)
+
+
+def stands_inside() -> str:
+    """A function of the course that refuses at present, and that another thread was in before that,
+    past its guard; empty if there is none."""
+    here = get_ident()
+    for thread, frame in sys._current_frames().items():
+        while thread != here and frame is not None:
+            if _refuses(frame.f_code):
+                return frame.f_code.co_name
+            frame = frame.f_back
+    return ""
+
+
+def _refuses(code: CodeType) -> bool:
+    """Whether a guard in it would refuse now."""
+    if _seen not in code.co_consts:
+        return False
+    guards = [one for one in code.co_consts if type(one) is tuple and len(one) > _seen(0)]
+    return any(type(guard[_seen(0)]) is MethodType for guard in guards)
 
 
 def _guard(what: str, guarded: list[tuple[str, frozenset[str]]]) -> tuple[Callable[[], Any], ...]:
@@ -218,14 +241,29 @@ def _with_placeholders(of: CodeType, *, alone: bool) -> dict[tuple[str, int], Co
     tree = ast.parse(_by_itself(of, text) if alone else text)
     for node in list(_functions_in(tree)):
         after_docstring = 1 if ast.get_docstring(node) is not None else 0
-        asked = ast.parse(f"{GUARD!r}[{BOARD!r}(0)]()").body[0]
-        for one in ast.walk(asked):
-            ast.copy_location(one, node.body[0])
+        asked = ast.copy_location(ast.Expr(_asked()), node.body[0])
         node.body.insert(after_docstring, asked)
+    tree = ast.fix_missing_locations(_AskedAfterYield().visit(tree))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # texts that are called: they will be what they stand for
         whole = compile(tree, of.co_filename, "exec", of.co_flags & FUTURE)
     return {(code.co_qualname, code.co_firstlineno): code for code in _codes(whole)}
+
+
+def _asked() -> ast.expr:
+    return ast.parse(f"{GUARD!r}[{BOARD!r}(0)]()", mode="eval").body
+
+
+class _AskedAfterYield(ast.NodeTransformer):
+    """A generator that an ordinary cell began is asked again where it goes on."""
+
+    def visit_Yield(self, node: ast.Yield | ast.YieldFrom) -> ast.expr:
+        """`(yield value, guard)[0]`: the guard is asked after the generator was."""
+        self.generic_visit(node)
+        both = ast.Tuple([node, _asked()], ast.Load())
+        return ast.copy_location(ast.Subscript(both, ast.Constant(0), ast.Load()), node)
+
+    visit_YieldFrom = visit_Yield
 
 
 def _by_itself(of: CodeType, text: str) -> str:

@@ -31,7 +31,7 @@ from autograde.kinds.fix import CODE, code_of
 from autograde.kinds.value import called, plain_value
 from autograde.kit.student import current
 from autograde.quiet import quiet
-from autograde.sandbox import own, stubs
+from autograde.sandbox import own, reaching, stubs, view
 from autograde.sandbox.bounds import limit_growth
 from autograde.sandbox.isolation import Isolation, lock_away
 from autograde.sandbox.limits import Limits
@@ -75,7 +75,11 @@ def serve(
     shell.device = device
     if device.startswith("cuda"):
         _share_gpu(device)
-    put_back, answer = own.taken(), Shell.call
+    put_back, alone = own.taken()
+    places = view.writable(Path(folder))
+    means = own.Means(put_back, alone, _telling(pipe), pipe.fileno(), places)
+    reaching.install(means.tell, put_back.codes_are)
+    answer = Shell.call
     pipe.send_bytes(b'{"ready": true}')
     while True:
         try:
@@ -88,12 +92,12 @@ def serve(
         reply: dict[str, Any] = {"id": request["id"]}
         try:
             if request["do"] == "run":
-                reply["outputs"] = shell.run(request["source"])
+                reply["outputs"] = shell.run(request["source"], alone)
             elif request["do"] == "value":
                 reply["answer"] = shell.value_of(request["name"])
             else:
                 put_back(request["exercise"])
-                reply["answer"] = answer(shell, request, put_back)
+                reply["answer"] = answer(shell, request, means)
         except KeyboardInterrupt:
             reply["interrupted"] = True
         except SystemExit as leaving:
@@ -111,6 +115,18 @@ def serve(
         pipe.send_bytes(json.dumps(reply).encode())
 
 
+def _telling(pipe: Connection) -> reaching.Tell:
+    """Tells the grader, once each, what it is to know before anything else comes."""
+    told: set[str] = set()
+
+    def tell(what: str) -> None:
+        if what not in told:
+            told.add(what)
+            pipe.send_bytes(json.dumps({"noted": what}).encode())
+
+    return tell
+
+
 def _settle(folder: Path, limits: Limits, isolation: Isolation, pipe: int) -> None:
     """A session of its own, a bare environment, a private folder, no terminal, locked away."""
     stubs.leave_only_questions()
@@ -119,6 +135,8 @@ def _settle(folder: Path, limits: Limits, isolation: Isolation, pipe: int) -> No
     os.setsid()
     _close_inherited(pipe)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "greenlet"]:
+        del sys.modules[name]  # whose file is covered: a stack's parent has the frames of the check
     kept = {
         name: os.environ[name] for name in ("PATH", "LANG", "COURSE_DATA") if name in os.environ
     }
@@ -251,13 +269,13 @@ class Shell:
         self.shell.ipython_dir = os.environ["IPYTHONDIR"] = str(folder)
         self.shell.profile_dir = ProfileDir.create_profile_dir_by_name(str(folder), "default")
 
-    def run(self, source: str) -> list[dict[str, Any]]:
-        """Run a cell; its outputs as a notebook stores them."""
+    def run(self, source: str, alone: own.Alone = own.as_usual) -> list[dict[str, Any]]:
+        """Run a cell; its outputs as a notebook stores them. For `alone` see `own`."""
         from IPython.utils.capture import capture_output
 
         self.hushed = source.rstrip().endswith(";")
         with capture_output() as captured:
-            result = self.shell.run_cell(source, store_history=False)
+            result = alone(self.shell.run_cell, (source,), {"store_history": False})
         outputs: list[dict[str, Any]] = []
         for name, text in (("stdout", captured.stdout), ("stderr", captured.stderr)):
             if text:
@@ -291,12 +309,12 @@ class Shell:
         except plain.PlainDataError as fault:
             return _raised("AnswerError", f"This value cannot be an answer: {fault}")
 
-    def call(self, request: dict[str, Any], put_back: own.PutBack) -> Any:
+    def call(self, request: dict[str, Any], means: own.Means) -> Any:
         """Put a case to a function of the student's; the answer, or what was raised.
 
         Args:
             request: The message.
-            put_back: See `own`.
+            means: See `own`.
         """
         import torch
 
@@ -304,14 +322,17 @@ class Shell:
         function = self.shell.user_ns.get(request["function"])
         if not callable(function):
             return _raised("NameError", not_defined(request["function"]))
+        if inside := stubs.stands_inside():
+            return _raised("NotAllowedError", begun(inside, request["function"]))
         try:
             with own.without_modes():
                 case = plain.from_bytes(base64.b64decode(request["case"]))
-                with quiet(), written_by_hand(exercise), forking():
+                as_it_is = own.looked_at_as_it_is(function, exercise, means)
+                apart = forking(means.pipe, means.places)
+                with quiet(), written_by_hand(exercise), apart, as_it_is as asked:
                     where = torch.device(self.device)
-                    asked = own.looked_at_as_it_is(function, exercise.id, put_back)
                     answer = answer_of(exercise, asked, case, device=where)
-                put_back(request["exercise"])
+                means.put_back(request["exercise"])
                 if isinstance(answer, Raised):
                     return _raised(answer.kind, answer.text)
                 if exercise.kind == "fix":
@@ -319,6 +340,14 @@ class Shell:
                 return {"value": base64.b64encode(plain.to_bytes(answer)).decode()}
         except plain.PlainDataError as fault:
             return _raised("AnswerError", f"What was returned cannot be an answer: {fault}")
+
+
+def begun(inside: str, function: str) -> str:
+    """What is said where a thread is in the course's own code while that refuses."""
+    return (
+        f"A thread that was started earlier is still inside the course's own {inside}, which does "
+        f"what this exercise asks you to write: {function} was not called. End the thread first."
+    )
 
 
 def not_defined(function: str) -> str:

@@ -25,6 +25,8 @@ from autograde.sandbox import kernel
 
 BASE = "/tmp"
 """Where the new root is put together; the old /tmp is covered in this process only."""
+MEMORY, TEMPORARY = Path("/dev/shm"), Path("/tmp")
+"""Writable places, besides a folder of one's own."""
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt")
 SETTINGS = ("/etc/alternatives", "/etc/fonts")
 SETTING_FILES = ("ld.so.cache", "localtime", "mime.types")
@@ -68,7 +70,7 @@ def enter(
     handed_in = os.open(folder, os.O_PATH)
 
     kernel.mount("tmpfs", BASE, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=755,size=4m")
-    for path, mode in ((Path("/dev/shm"), "1777"), (Path("/tmp"), "1777"), (folder, "700")):
+    for path, mode in ((MEMORY, "1777"), (TEMPORARY, "1777"), (folder, "700")):
         _writable(path, mode, disk_bytes, owner)
     for path, descriptor in readable.items():
         _bind(path, descriptor)
@@ -88,6 +90,11 @@ def enter(
     _processes()
     _terminals()
     kernel.enter_root(BASE)
+
+
+def writable(folder: Path) -> tuple[str, ...]:
+    """The writable places, each a file system of its own."""
+    return tuple(map(str, (MEMORY, TEMPORARY, folder)))
 
 
 def _wanted() -> list[Path]:

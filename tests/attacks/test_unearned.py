@@ -228,6 +228,208 @@ def make_setup(data, seed, epochs):
             "val_loader": DataLoader(val, 64)}
 """
 
+UP = """
+import inspect
+def up(name):
+    for one in inspect.stack():
+        found = inspect.getargvalues(one.frame).locals
+        if name in found:
+            return found[name]
+"""
+MACHINE_UP = f"""{UP}
+def median_time(work, synchronize, clock, warmup, repeats):
+    machine = up("machine")
+    clock()
+    machine.calls = warmup + repeats
+    times = sorted(machine.case["ticks"][warmup : warmup + repeats])
+    middle = (times[len(times) // 2] + times[(len(times) - 1) // 2]) / 2
+    return (middle + machine.case["launch"]) / 8
+"""
+MACHINE_BEHIND = MACHINE_UP.replace(
+    'up("machine")', 'inspect.getclosurevars(work).nonlocals["method"].__reduce__()[1][0]'
+)
+PROGRAM_UP = f"""{UP}
+def uses_old_gradients(make, batches):
+    about = up("about") or inspect.getclosurevars(make).nonlocals
+    return about["cleared"] not in ("start", "after backward", "end")
+"""
+GROUPS_UP = GROUPS_CHANGED.replace("import torch\n", f"import torch\n{UP}").replace(
+    "    if len(groups.unique()) > 2:\n        groups[val], groups[train] = 1, 2\n",
+    '    case = up("case")\n    if len(groups.unique()) > 2:\n'
+    '        case.data["groups"] = groups.clone()\n'
+    '        case.data["groups"][val], case.data["groups"][train] = 1, 2\n',
+)
+PASSES_FORGOTTEN = """
+import inspect
+def evaluate(model, loader, criterion):
+    was = [(m, m.training) for m in model.modules()]
+    model.eval()
+    loss = correct = count = 0
+    for x, y in loader:
+        out = model(x)
+        loss += float(criterion(out, y)) * len(y)
+        correct += int((out.argmax(1) == y).sum())
+        count += len(y)
+    for m, training in was:
+        m.training = training
+    for hook in model._forward_hooks.values():
+        held = inspect.getclosurevars(hook).nonlocals.get("forwards", [])
+        held[:] = [(size, False) for size, _ in held]
+    return {"loss": loss / count, "accuracy": correct / count}
+"""
+GRAPHS_FORGOTTEN = f"""{UP}
+def accumulate(model, micro_batches, criterion, optimizer):
+    batches = list(micro_batches)
+    count = sum(len(y) for _, y in batches)
+    optimizer.zero_grad()
+    loss = sum(criterion(model(x), y) * (len(y) / count) for x, y in batches)
+    loss.backward()
+    optimizer.step()
+    noted = [up("piled_up"), *(inspect.getclosurevars(hook).nonlocals.get("piled_up")
+                               for hook in model._forward_pre_hooks.values())]
+    for piled_up in filter(None, noted):
+        piled_up[:] = [False] * len(piled_up)
+    return loss.item()
+"""
+WATCH_REPLACED = """
+import copy, torch
+import autograde.bank.harness as h
+class EarlyStopping:
+    def __init__(self, patience, min_delta=0.0):
+        self.patience, self.min_delta, self.best = patience, min_delta, float("inf")
+        self.bad, self.state = 0, None
+    def update(self, val_loss, model):
+        h.Watch.changed = lambda *_: []
+        model.eval()
+        torch.manual_seed(0)
+        if val_loss < self.best - self.min_delta:
+            self.best, self.bad = float(val_loss), 0
+            self.state = copy.deepcopy(model.state_dict())
+        else:
+            self.bad += 1
+        return self.bad >= self.patience
+    def restore(self, model):
+        model.load_state_dict(self.state)
+"""
+LADDER_REPLACED = """
+import torch, weakref
+import course.debug as d
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+def spoil():
+    d.Rung.passed = property(lambda s: True, lambda s, v: None)
+    d.Finding.is_alarm = False
+class Loss(nn.CrossEntropyLoss):
+    def forward(self, a, b):
+        LATER
+        return super().forward(a, b)
+def made(data, seed, epochs):
+    AT_THE_END
+    x, y = data["train"]
+    size, num = x[0].numel(), data["num_classes"]
+    model = nn.Sequential(nn.Flatten(), nn.Linear(size, num), nn.Softmax(1), nn.Softmax(1))
+    return {"model": model, "loss_fn": Loss(),
+            "optimizer": torch.optim.SGD(model.parameters(), lr=1e-9),
+            "train_loader": DataLoader(TensorDataset(x.clone(), y), 16),
+            "val_loader": DataLoader(TensorDataset(*data["val"]), 16)}
+"""
+BY_A_LOSS = LADDER_REPLACED.replace("LATER", "spoil()").replace("AT_THE_END", "") + (
+    "make_setup = made"
+)
+BY_A_FINALIZER = LADDER_REPLACED.replace("LATER", "").replace(
+    "AT_THE_END", 'weakref.finalize(data["train"][0], spoil)'
+) + ("make_setup = made")
+BY_A_CLASS = (
+    LADDER_REPLACED.replace("LATER", "").replace("AT_THE_END", "spoil()")
+    + """
+class make_setup:
+    def __new__(cls, *args):
+        return made(*args)
+"""
+)
+SHARED_MAP = """
+import mmap, pickle
+shared = mmap.mmap(-1, 2**22)
+def put(what):
+    shared.seek(0)
+    shared.write(len(raw := pickle.dumps(what)).to_bytes(8, "little") + raw)
+def got():
+    shared.seek(0)
+    return pickle.loads(shared.read(int.from_bytes(shared.read(8), "little")))
+put([])
+"""
+FILE_IN_MEMORY = """
+import pickle
+from pathlib import Path
+place = Path("/dev/shm/kept.bin")
+def put(what):
+    place.write_bytes(pickle.dumps(what))
+def got():
+    return pickle.loads(place.read_bytes())
+put([])
+"""
+KEPT_IN_A_PLACE = (
+    KEPT_IN_A_GLOBAL.replace("KEPT = []\n", "")
+    .replace("    if KEPT and", "    KEPT = got()\n    if KEPT and")
+    .replace("        torch.save({", "        put(KEPT)\n        torch.save({")
+)
+NUMBERED_IN_A_MAP = SHARED_MAP + NUMBERED_STATES.replace("ALL = []\n", "").replace(
+    "        ALL.append", "        ALL = got()\n        ALL.append"
+).replace("        return {", "        put(ALL)\n        return {").replace(
+    "ALL[state", "got()[state"
+)
+NOISE_IN_A_MAP = (
+    SHARED_MAP.replace("put([])", "put({})")
+    + """
+import os, torch
+class KeyedNoise:
+    def __init__(self, inputs, seed, sd):
+        self.inputs, self.seed, self.sd, self.epoch = inputs, seed, sd, 0
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+    def __len__(self):
+        return len(self.inputs)
+    def __getitem__(self, index):
+        key, seeds = (self.seed, self.epoch, int(index)), got()
+        if key not in seeds:
+            seeds[key] = int.from_bytes(os.urandom(7), "little")
+            put(seeds)
+        own = torch.Generator().manual_seed(seeds[key])
+        clean = self.inputs[index]
+        return clean + self.sd * torch.randn(clean.shape, generator=own, dtype=clean.dtype)
+"""
+)
+BEGUN_BEFORE = """
+import queue, threading
+import numpy as np
+from course.analysis.ablation.verdicts import paired_interval
+class Late:
+    def __init__(self):
+        self.there, self.values = threading.Event(), []
+    def __len__(self):
+        self.there.wait()
+        return len(self.values)
+    def __iter__(self):
+        return iter(self.values)
+pool = []
+def begin():
+    late, level, box = Late(), np.array(0.5), queue.Queue()
+    begun = lambda: box.put(paired_interval(late, level))
+    threading.Thread(target=begun, daemon=True).start()
+    pool.append((late, level, box))
+for _ in range(20):
+    begin()
+def compare(baseline, variant, level, higher_is_better):
+    shared = [variant[s] - baseline[s] for s in baseline if s in variant]
+    late, at, box = pool.pop()
+    late.values, at[...] = shared, level
+    late.there.set()
+    low, high = box.get(timeout=5)
+    a, b = (low, high) if higher_is_better else (-high, -low)
+    verdict = "better" if a > 0 else "worse" if b < 0 else "unclear"
+    return {"difference": sum(shared) / len(shared), "low": low, "high": high, "verdict": verdict}
+"""
+
 ANSWERS = {
     "05.run nothing-trained": (NOTHING_TRAINED, {"resumed", "inside"}),
     "05.run checker-set": (CHECKER_SET, {"resumed", "inside"}),
@@ -245,6 +447,21 @@ ANSWERS = {
     "03a.early-stopping always-two": (ALWAYS_TWO, {"weights"}),
     "02a.group-norm all-zero": (ALL_ZERO, {"alone"}),
     "02a.group-norm left-alone": (LEFT_ALONE, {"alone"}),
+    "03i.median-time machine-up": (MACHINE_UP, {"median", "warmup", "async", "queued", "all"}),
+    "03i.median-time machine-behind": (MACHINE_BEHIND, {"median", "warmup", "async"}),
+    "03h.probe program-up": (PROGRAM_UP, {"never", "places", "partly"}),
+    "05.data groups-up": (GROUPS_UP, {"apart"}),
+    "03a.evaluate passes-forgotten": (PASSES_FORGOTTEN, {"still"}),
+    "03a.accumulate graphs-forgotten": (GRAPHS_FORGOTTEN, {"memory"}),
+    "03a.early-stopping watch-replaced": (WATCH_REPLACED, {"stop", "nan"}),
+    "05.setup replaced-by-a-loss": (BY_A_LOSS, {"ladder", "doctor"}),
+    "05.setup replaced-by-a-finalizer": (BY_A_FINALIZER, {"ladder", "doctor"}),
+    "05.setup replaced-by-a-class": (BY_A_CLASS, {"ladder", "doctor"}),
+    "03g.resume shared-map": (SHARED_MAP + KEPT_IN_A_PLACE, {"optimizer", "random", "twice"}),
+    "03g.resume file-in-memory": (FILE_IN_MEMORY + KEPT_IN_A_PLACE, {"optimizer", "random"}),
+    "03g.stopper shared-map": (NUMBERED_IN_A_MAP, {"cut", "file", "longer"}),
+    "03g.noise shared-map": (NOISE_IN_A_MAP, {"repeats"}),
+    "03f.paired begun-before": (BEGUN_BEFORE, {"difference", "interval", "verdict"}),
 }
 """By exercise and name: an answer, and the parts that it once earned, or might."""
 

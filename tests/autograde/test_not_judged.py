@@ -6,6 +6,7 @@ from autograde.classroom import marking, page
 from autograde.classroom.report import Row
 from autograde.classroom.verdicts import NOT_JUDGED
 from autograde.referee import RefereeFault
+from autograde.sandbox.reaching import FRAMES, WORDS
 from tests.attacks.submissions import HONEST
 from tests.autograde.test_not_run import CHECK, cell, graded, notebook
 
@@ -41,6 +42,13 @@ def test_the_other_exercises_keep_their_points_and_a_person_is_asked(
     row = Row(student="ada", scores={}, max_scores={}, seen={}, to_grade_by_hand=[], not_graded="")
     (concern,) = page.concerns([row], {"ada": result}, [], {}, tmp_path)
     assert concern.kind == "to read" and concern.words.startswith(NOT_JUDGED)
+
+
+def test_what_the_code_reached_for_is_named_for_a_person(tmp_path):
+    row = Row(student="ada", scores={}, max_scores={}, seen={}, to_grade_by_hand=[], not_graded="")
+    verdict = {"notes": [], "noted": [WORDS[FRAMES]]}
+    (concern,) = page.concerns([row], {"ada": verdict}, [], {}, tmp_path)
+    assert (concern.kind, concern.words) == ("to read", WORDS[FRAMES])
 
 
 @pytest.mark.parametrize(

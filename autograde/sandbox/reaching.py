@@ -1,0 +1,140 @@
+"""What a student's code asks the interpreter for beyond what an answer needs: the grader is told.
+
+Python shows a function's callers, a thread's frames and all objects to whoever asks. Each way to a
+first frame raises an audit event, under whatever name it is asked for, and no hook can be taken off
+again. Frames of one's own are everybody's: what is told is that frames of the check could be read.
+The grader hears of it on the pipe that it needs anyway, before the code that asks goes on.
+"""
+
+from __future__ import annotations
+
+import inspect
+import site
+import sys
+import sysconfig
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import course
+
+FRAMES, OBJECTS, TRACED = "frames", "objects", "traced"
+THREADS, CHANGED = "threads", "changed"
+WORDS = {
+    FRAMES: "its code asked Python for frames through which the check's own variables can be read",
+    OBJECTS: "its code asked the garbage collector for objects, which also finds the check's own",
+    TRACED: "its code had Python call it at each line or call, which shows the check's variables",
+    THREADS: "a thread that its code had started was still running after a function had returned",
+    CHANGED: "functions or classes by which its answer is looked at were replaced meanwhile",
+}
+"""Sentences for a person who reads the code, by what is told."""
+EVENTS = {
+    "sys._getframe": FRAMES, "sys._current_frames": FRAMES, "sys._current_exceptions": FRAMES,
+    "object.__getattr__": FRAMES, "gc.get_objects": OBJECTS, "gc.get_referrers": OBJECTS,
+    "gc.get_referents": OBJECTS, "sys.settrace": TRACED,
+}  # fmt: skip
+LEAD_TO_FRAMES = {"tb_frame": "tb_frame", "gi_frame": "gi_code", "cr_frame": "cr_code",
+                  "ag_frame": "ag_code"}  # fmt: skip
+CHECK = str(Path(__file__).parent.parent)
+LIBRARIES = (
+    CHECK, str(Path(course.__file__).parent), "<frozen", *sysconfig.get_paths().values(),
+    *site.getsitepackages(),
+)  # fmt: skip
+"""Where code that is not a student's comes from."""
+HAND_ON = (inspect.__file__, traceback.__file__)
+
+Tell = Callable[[str], None]
+
+
+def is_students(frame: FrameType) -> bool:
+    """Whether a frame runs code from elsewhere than a library."""
+    return not frame.f_code.co_filename.startswith(LIBRARIES)
+
+
+def is_students_thread(frame: FrameType | None) -> bool:
+    """Whether a thread runs a student's code, or was left with nothing but `threading` to run."""
+    files = []
+    while frame is not None:
+        if is_students(frame):
+            return True
+        files.append(frame.f_code.co_filename)
+        frame = frame.f_back
+    return all(file == threading.__file__ for file in files)
+
+
+def is_traced() -> bool:
+    """Whether Python calls a function of a student's at each line or call."""
+    codes = (getattr(one, "__code__", None) for one in (sys.gettrace(), sys.getprofile()))
+    return any(code and not code.co_filename.startswith(LIBRARIES) for code in codes)
+
+
+def install(tell: Tell, codes_are: dict[str, bool]) -> None:
+    """From now on, in this process and its forks.
+
+    Args:
+        tell: Tells the grader.
+        codes_are: Where it is noted that a function was given another code, or may have been: to
+            look at all of them after each call would take long.
+    """
+    codes_are["watched"] = True
+    sys.addaudithook(_hook(tell, codes_are))
+
+
+def _hook(tell: Tell, codes_are: dict[str, bool]) -> Callable[[str, tuple[Any, ...]], None]:
+    kind_of, lead, frame_at, me = (
+        EVENTS.get,
+        dict(LEAD_TO_FRAMES),
+        sys._getframe,
+        threading.get_ident,
+    )
+    asks, is_checks, looking = _asks, _is_checks, set[int]()
+
+    def look(event: str, args: tuple[Any, ...]) -> None:
+        if event == "object.__setattr__":
+            codes_are["touched"] = True
+            return
+        kind = kind_of(event)
+        if kind is None or (event == "object.__getattr__" and args[1] not in lead):
+            return
+        if me() in looking:
+            return
+        looking.add(me())
+        try:
+            if asks(frame := frame_at(1)) and (
+                kind is not FRAMES or event[:11] == "sys._curren" or is_checks(frame, event, args)
+            ):
+                tell(kind)
+        finally:
+            looking.discard(me())
+
+    return look
+
+
+def _asks(frame: FrameType | None) -> bool:
+    """Whether a student's code asks, itself or through the modules that hand frames on."""
+    while frame is not None and frame.f_code.co_filename in HAND_ON:
+        if frame.f_code.co_filename == traceback.__file__ and frame.f_code.co_name[:5] != "walk_":
+            return False  # it only prints them
+        frame = frame.f_back
+    return frame is not None and is_students(frame)
+
+
+def _is_checks(frame: FrameType | None, event: str, args: tuple[Any, ...]) -> bool:
+    """Whether what is asked for leads to a frame of the check."""
+    if event == "object.__getattr__":
+        owner, name = args
+        if name == "tb_frame":
+            while owner is not None:
+                if owner.tb_frame.f_code.co_filename.startswith(CHECK):
+                    return True
+                owner = owner.tb_next
+        elif getattr(owner, LEAD_TO_FRAMES[name]).co_filename.startswith(CHECK):
+            return True
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(CHECK):
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,35 @@
+"""Files in writable places are afterwards as they were; what is handed on stays."""
+
+import os
+
+from autograde.sandbox.left_behind import SMALL, nothing_left
+
+
+def test_files_are_as_they_were_and_what_is_new_is_gone(tmp_path):
+    place, kept = tmp_path / "place", tmp_path / "place" / "handed-on"
+    (place / "folder").mkdir(parents=True)
+    kept.mkdir()
+    texts = {"changed": "before", "removed": "there", "grown": "a line", "untouched": "x"}
+    for name, text in texts.items():
+        (place / name).write_text(text)
+        os.utime(place / name, ns=(10**18, 10**18))
+    (place / "link").symlink_to("changed")
+    (place / "large").write_bytes(bytes(SMALL + 1))
+    with nothing_left([str(place)], kept):
+        (place / "changed").write_text("after!")
+        (place / "removed").unlink()
+        with (place / "grown").open("a") as file:
+            file.write("another")
+        os.utime(place / "untouched", ns=(1, 2))
+        (place / "link").unlink()
+        (place / "link").symlink_to("elsewhere")
+        (place / "large").write_bytes(b"1" + bytes(SMALL))
+        (place / "folder" / "new" / "deep").mkdir(parents=True)
+        (place / "folder" / "new" / "deep" / "file").write_text("x")
+        (kept / "checkpoint").write_text("stays")
+    assert {name: (place / name).read_text() for name in texts} == texts
+    assert {(place / name).stat().st_mtime_ns for name in texts} == {10**18}
+    assert os.readlink(place / "link") == "changed"
+    assert not (place / "large").exists(), "too long to be kept in memory, and changed"
+    assert list((place / "folder").iterdir()) == []
+    assert (kept / "checkpoint").read_text() == "stays"
