@@ -14,11 +14,7 @@ def send(raw, length=None):
 def reply(number, answer):
     send(json.dumps({'id': number, 'answer': answer}).encode())
 def number():
-    import sys
-    f = sys._getframe()
-    while f:
-        if 'message' in f.f_locals and 'request' in f.f_locals: return f.f_locals['request']['id']
-        f = f.f_back
+    return 3
 def packed(text):
     import base64
     return {'value': base64.b64encode(text.encode()).decode()}
@@ -26,7 +22,10 @@ def packed(text):
 
 
 def sending(body: str) -> tuple[str, str]:
-    """Cells whose answer is sent by these lines past the process's own loop, which then sleeps."""
+    """Cells whose answer is sent by these lines past the process's own loop, which then sleeps.
+
+    The first question comes after two cells: no frame of the loop says so any more.
+    """
     return SEND, calling(f"{body}\nimport time; time.sleep(600)")
 
 

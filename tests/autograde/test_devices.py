@@ -143,7 +143,7 @@ class InProcess:
 
     def __init__(self, folder, limits, isolation, device):
         self.device, self.ended = device, ""
-        self.asked = 0
+        self.asked, self.noted = 0, set()
 
     def __enter__(self):
         return self
