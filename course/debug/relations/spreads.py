@@ -42,7 +42,7 @@ def one_role(session: Session) -> Iterator[Finding]:
     logarithm is added; errors over a standard deviation are squared, or compared with a number.
     """
     if session.setup.evaluate is None or session.setup.val_loader is None:
-        raise NotChecked("no evaluate() of a val_loader")
+        raise NotChecked("no evaluate()")
     program, batches = program_of(session), session.val_epoch.batches
     if not batches:
         raise NotChecked("the val_loader is empty")
