@@ -41,8 +41,12 @@ def one_role(session: Session) -> Iterator[Finding]:
     A variance is what `gaussian_nll_loss` gets, or what squared errors are divided by and whose
     logarithm is added; errors over a standard deviation are squared, or compared with a number.
     """
-    if session.setup.evaluate is None or session.setup.val_loader is None:
-        raise NotChecked("no evaluate()")
+    for part, name in (
+        (session.setup.evaluate, "evaluate()"),
+        (session.setup.val_loader, "val_loader"),
+    ):
+        if part is None:
+            raise NotChecked(f"no {name}")
     program, batches = program_of(session), session.val_epoch.batches
     if not batches:
         raise NotChecked("the val_loader is empty")
