@@ -571,22 +571,19 @@ def _in_words(error: BaseException) -> str:
 
 def _no_longer_true(graph: Graph, batch: Any) -> str:
     """Which guard of a graph fails, in words; empty if none does. Nothing is computed."""
+    guards: list[str] = []
     with torch._dynamo.config.patch(error_on_recompile=True):
         try:
             graph(batch)
         except torch._dynamo.exc.RecompileError as error:
             guards = re.findall(r"^\s*- \d+/\d+: (.*?)\s*(?:#|$)", str(error), re.MULTILINE)
         except torch._dynamo.exc.TorchDynamoException:
-            return ""
-        else:
-            return ""
+            pass
+    if not guards:
+        return ""
     return (
-        (
-            f"compile='step': the graph holds only as long as {guards[0]}, and that has changed. A "
-            "number that `forward` counts up can be a tensor, filled in place."
-        )
-        if guards
-        else ""
+        f"compile='step': the graph holds only as long as {guards[0]}, and that has changed. A "
+        "number that `forward` counts up can be a tensor, filled in place."
     )
 
 
