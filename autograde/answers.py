@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from autograde.apart import RaisedApart, describing
-from autograde.devices import advice
+from autograde.devices import advice, breaks_a_gpu
 from autograde.exercise import Answer, AnswerError, Case, Exercise, NotAllowedError
 from autograde.words import AT_THE_LINE, BY_A_MODEL
 from course.state import fresh_settings, on_the_cpu, undisturbed
@@ -50,10 +50,25 @@ BLANK = Raised("NotImplementedError")
 
 
 def answer_of(
-    exercise: Exercise, function: Callable[..., Any], case: Case, *, device: Any = CPU
+    exercise: Exercise,
+    function: Callable[..., Any],
+    case: Case,
+    *,
+    device: Any = CPU,
+    spare: bool = False,
 ) -> Answer | Raised:
     """Call a function on a case, with the same random numbers each time: its answer, or what it
-    raised."""
+    raised.
+
+    Args:
+        device: Where it computes.
+        spare: Try it on the CPU first, and give what it raised there if that would cost this
+            process its GPU: an index that is out of range.
+    """
+    if spare and device != CPU:
+        first = answer_of(exercise, function, case)
+        if isinstance(first, Raised) and breaks_a_gpu(first.text):
+            return first
     describe = partial(_described, exercise, function)
     try:
         with usual_torch(device), describing(describe):

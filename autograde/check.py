@@ -64,12 +64,12 @@ def check(
     Raises:
         UnknownIdError: No exercise has this id; the message names the nearest.
         TypeError: `function` is a result or a class instead of a function.
-        DeviceError: torch cannot compute on `device` here.
+        DeviceError: torch cannot compute on `device` here, or not any more.
     """
     from autograde import bank
     from autograde.answers import answer_of
     from autograde.by_hand import written_by_hand
-    from autograde.devices import of_notebook
+    from autograde.devices import must_compute_here, of_notebook
     from autograde.kinds import ValueExercise
     from autograde.kinds.fix import changes
     from autograde.kit.failing import remember
@@ -88,10 +88,15 @@ def check(
 
     def ask(case: Any) -> Any:
         with written_by_hand(exercise), quiet():
-            return answer_of(exercise, function, case, device=where)
+            return answer_of(exercise, function, case, device=where, spare=True)
 
     seed = new_seed() if seed is None else seed
-    verdict = judge(exercise, ask, seed=seed, parts=parts, device=where)
+    must_compute_here(str(where), id)
+    try:
+        verdict = judge(exercise, ask, seed=seed, parts=parts, device=where)
+    except Exception:
+        must_compute_here(str(where), id)
+        raise
     if parts != "hidden":
         keep_verdict(verdict)
         remember(exercise, function, verdict)

@@ -7,6 +7,9 @@ sees no GPU, even if there is one.
 
 from __future__ import annotations
 
+import os
+import re
+import stat
 import sys
 from glob import glob
 from typing import TYPE_CHECKING, Any
@@ -16,6 +19,11 @@ if TYPE_CHECKING:
 
 FILES = {"cuda": ("nvidia*", "kfd", "dri/renderD*")}
 """Under /dev, by kind of device: NVIDIA's, and AMD's, which torch calls cuda, too."""
+OUT_OF_RANGE = re.compile(
+    r"out of (?:bounds|range)|Class values must be|non-negative integral|between 0 and 1|p_in >= 0"
+    r"|probability tensor contains"
+)
+"""What torch says on the CPU where a GPU's kernel asserts and takes the process's GPU with it."""
 LOST = ("CUDA error", "HIP error", "device-side assert")
 """In the text of an exception after which a process cannot use its GPU any more."""
 
@@ -42,12 +50,23 @@ def _variable(name: str) -> Any:
 def files(device: str) -> tuple[str, ...]:
     """The files of /dev that a process needs for a device, e.g. `nvidia0`; none for the CPU."""
     patterns = FILES.get(device.partition(":")[0], ())
-    return tuple(sorted(path[len("/dev/") :] for p in patterns for path in glob(f"/dev/{p}")))
+    found = (path for pattern in patterns for path in glob(f"/dev/{pattern}"))
+    return tuple(sorted(path[len("/dev/") :] for path in found if _is_device(path)))
+
+
+def _is_device(path: str) -> bool:
+    """No folder, as that of rights to share a GPU (`nvidia-caps`)."""
+    return stat.S_ISCHR(os.stat(path).st_mode)
 
 
 def is_lost(text: str) -> bool:
     """Whether an exception's text says that its process cannot use the GPU any more."""
     return any(words in text for words in LOST)
+
+
+def breaks_a_gpu(text: str) -> bool:
+    """Whether what raised this on the CPU would cost a process its GPU."""
+    return OUT_OF_RANGE.search(text) is not None
 
 
 def must_compute(device: str) -> None:
@@ -67,6 +86,25 @@ def must_compute(device: str) -> None:
     except RuntimeError as fault:
         why = str(fault).partition("\n")[0]
         raise DeviceError(f"device '{device}' was lost meanwhile: {why}") from None
+
+
+def must_compute_here(device: str, exercise_id: str) -> None:
+    """That this notebook's process computes on the device.
+
+    Raises:
+        DeviceError: It does not: a kernel of the GPU has stopped, with what to do about it.
+    """
+    from course.engine import DeviceError
+
+    try:
+        must_compute(device)
+    except DeviceError as fault:
+        raise DeviceError(
+            f"{fault}. A kernel on the GPU has stopped, most often for an index out of range: a "
+            "label that is no class, or a position that is not there. From then on this notebook "
+            "cannot use the GPU: restart the kernel. To see the line that did it, set "
+            f"device = 'cpu' and run your cells up to check('{exercise_id}', ...) again."
+        ) from None
 
 
 def advice(text: str) -> str:

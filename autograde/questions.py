@@ -46,7 +46,7 @@ class Oracle:
 
     def __init__(self, exercise: Exercise, function: Callable[..., Any], device: Any) -> None:
         self.exercise = exercise
-        self.answer = partial(answer_of, exercise, function, device=device)
+        self.answer = partial(answer_of, exercise, function, device=device, spare=True)
         self.known: dict[int, Answer | Raised] = {}
 
     def __call__(self, case: Case) -> Answer | Raised:

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from threading import Lock
 
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
@@ -33,6 +34,9 @@ ONCE = "building the font cache"
 CELL_S = 300
 SLOWEST = 3
 """Cells named per notebook."""
+READING = Lock()
+"""A source imports its exercises: of two threads that import packages which import one another, one
+can get a half of them."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,8 @@ def run_through(name: str, folder: Path | None = None) -> RunThrough:
         name: Of a source in notebooks/source/, a chapter or a tour.
         folder: Where its kernel works, and its progress file is written; a new one otherwise.
     """
-    notebook = read_source(all_paths()[name])
+    with READING:
+        notebook = read_source(all_paths()[name])
     for cell in notebook.cells:
         cell.source = cell.source.replace('student("")', f'student("{NAME}")')
         for id, value in GUESSES.items():

@@ -12,11 +12,12 @@ import torch
 from course.startup import put_off_addresses
 from course.view import student_view
 from tests.heaps import Heaps, place
-from tests.second_device import register, second_device
+from tests.second_device import THERE_IS_A_GPU, register, second_device
 
 torch.set_num_threads(1)
 put_off_addresses()  # before anything of nbgrader's
-register()
+if not THERE_IS_A_GPU:
+    register()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -32,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(params=["cpu", "second", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
-    """CPU always, a second device that is computed on it, and CUDA where there is one."""
+    """CPU always, and CUDA where there is one, else a second device that is computed on the CPU."""
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("no GPU here")
     if request.param != "second":

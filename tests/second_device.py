@@ -16,6 +16,9 @@ torch lets a backend be written in Python. This one keeps each tensor's numbers 
 What it cannot show, and only tests marked `gpu` can: rounding of a GPU's kernels, streams and
 asynchronous errors, pinned memory, memory counters, the whole of autocast's lists, a generator made
 on the device, and `torch.load(..., map_location=device)`.
+
+Where there is a GPU this device is not made, and what asks for it is skipped: torch would take it
+for the machine's one accelerator, and then no backward pass on the GPU finds its streams.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
+from glob import glob
 from typing import Any
 from unittest import mock
 
@@ -293,6 +297,18 @@ class _Backend:
 BACKEND = _Backend()
 
 
+THERE_IS_A_GPU = bool(glob("/dev/nvidia[0-9]*"))
+"""Not asked of CUDA, which is of no use any more in what is forked after the question."""
+
+
+def skip_beside_a_gpu() -> None:
+    """Skip a test where torch has an accelerator already."""
+    if THERE_IS_A_GPU:
+        import pytest  # processes that have this device for good do not need it
+
+        pytest.skip("there is a GPU: torch takes one accelerator, and that would be the stand-in")
+
+
 @cache
 def register() -> None:
     """Once per process, for good: torch cannot take a backend back.
@@ -389,6 +405,7 @@ def _autocast_to(dtype: torch.dtype | None, op: Any) -> Callable[..., Any]:
 @contextmanager
 def second_device() -> Iterator[torch.device]:
     """The device, there inside the block and gone after it."""
+    skip_beside_a_gpu()
     register()
     with ExitStack() as stack:
         for name in ("tensor", "as_tensor", "asarray"):

@@ -237,7 +237,8 @@ def made_of(*, alive=lambda o: ~never(o), join=torch.logical_or, count=lambda al
                 module.training = training
             elif restore is None:
                 module.training = True
-        return {name: int(count(alive).sum()) for name, alive in fired.items()}
+        # not `alive` for `units`: from Python 3.12 on, a comprehension takes hook()'s name from it
+        return {name: int(count(units).sum()) for name, units in fired.items()}
 
     return dead_units
 

@@ -281,8 +281,9 @@ def _tokens(source: str) -> Iterator[tuple[int, str, tuple[int, int]]]:
     inside = 0
     starts = getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "TSTRING_START", -1)
     ends = getattr(tokenize, "FSTRING_END", -1), getattr(tokenize, "TSTRING_END", -1)
+    text = source.encode("utf-8", "replace").decode()  # of half a character, Python 3.12 has none
     try:
-        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type in starts:
                 inside += 1
                 if inside == 1:

@@ -67,14 +67,14 @@ def serve(
             stubs.look_at(board.fileno())
             board.close()
         _settle(Path(folder), limits, isolation, pipe.fileno())
+        if device.startswith("cuda"):
+            _share_gpu(device)
     except OSError as refused:
         pipe.send_bytes(json.dumps({"fault": str(refused)}).encode())
         return
     shell = ready_shell()
     shell.move_to(Path(folder) / ".ipython")
     shell.device = device
-    if device.startswith("cuda"):
-        _share_gpu(device)
     put_back, alone = own.taken()
     places = view.writable(Path(folder))
     means = own.Means(put_back, alone, _telling(pipe), pipe.fileno(), places)
@@ -176,9 +176,18 @@ GPU_SHARE = 0.5
 
 
 def _share_gpu(device: str) -> None:
+    """Bound this process's part of a GPU's memory.
+
+    Raises:
+        OSError: It cannot use the GPU at all.
+    """
     import torch
 
-    torch.cuda.set_per_process_memory_fraction(GPU_SHARE, torch.device(device))
+    try:
+        torch.cuda.set_per_process_memory_fraction(GPU_SHARE, torch.device(device))
+    except RuntimeError as fault:
+        why = str(fault).partition("\n")[0]
+        raise OSError(f"in there, device {device!r} cannot be used: {why}") from None
 
 
 def _close_inherited(pipe: int) -> None:

@@ -16,6 +16,9 @@ import atexit  # noqa: E402
 import importlib  # noqa: E402
 import os  # noqa: E402
 import sys  # noqa: E402
+from collections.abc import Iterator  # noqa: E402
+from contextlib import contextmanager  # noqa: E402
+from unittest import mock  # noqa: E402
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
@@ -64,7 +67,23 @@ def load_questions() -> None:
     stubs.leave_only_questions()
 
 
-touch_lazy_parts()
+@contextmanager
+def no_gpu_asked() -> Iterator[None]:
+    """As on a machine without one: CUDA that was asked once is of no use in any fork.
+
+    To look for a GPU by its driver's list would do; but then an optimizer's first step asks the GPU
+    itself whether a graph is being recorded.
+    """
+    with (
+        mock.patch.object(torch.cuda, "is_available", lambda: False),
+        mock.patch.object(torch.accelerator, "is_available", lambda: False),
+        mock.patch.object(torch.accelerator, "current_accelerator", lambda check_available=0: None),
+    ):
+        yield
+
+
+with no_gpu_asked():
+    touch_lazy_parts()
 load_questions()
 control_group.places()
 view.readings()

@@ -47,8 +47,12 @@ def counts(trials: Iterable[Trial]) -> list[tuple[str, int]]:
 def markdown_record() -> str:
     """The verdicts on record as a Markdown table, for docs/claims.md; tests check all of them."""
     on_record: dict[str, list[str]] = {verdict: [] for verdict in VERDICTS}
+    recorded = recorded_gpu_verdicts()
     for id, entry in catalogue().items():
-        on_record[entry.load().expected].append(id)
+        expected = entry.load().expected
+        found = recorded.get("claims", {}).get(id) if expected == "needs GPU" else None
+        decided = f" ({found['verdict']} on {recorded['device']})" if found else ""
+        on_record[expected].append(f"{id}{decided}")
     rows = [[verdict, str(len(ids)), ", ".join(ids)] for verdict, ids in on_record.items()]
     return markdown_table(("verdict", "how many", "claims"), rows)
 

@@ -50,22 +50,25 @@ def found_nonfinite(
             return True
         if norm is not None:
             return not math.isfinite(norm.item())
-        return _any_nonfinite(parameters).item() != 0.0
-    bad = _any_nonfinite(parameters) if norm is None else (~torch.isfinite(norm)).float()
-    return torch.maximum(bad.to(loss.device), (~torch.isfinite(loss)).float())
+        return _any_nonfinite(_gradients_of(parameters)).item() != 0.0
+    watched = _gradients_of(parameters) if norm is None else [norm]
+    return _any_nonfinite([*watched, loss.clone()]).to(loss.device)
 
 
-def _any_nonfinite(parameters: Sequence[Tensor]) -> Tensor:
-    """1.0 where any number of any gradient is inf or nan, in one operation."""
-    grads = [grad for parameter in parameters if (grad := parameter.grad) is not None]
-    if not grads:
+def _gradients_of(parameters: Sequence[Tensor]) -> list[Tensor]:
+    return [grad for parameter in parameters if (grad := parameter.grad) is not None]
+
+
+def _any_nonfinite(tensors: Sequence[Tensor]) -> Tensor:
+    """1.0 where any number of any tensor is inf or nan, in one operation."""
+    if not tensors:
         return torch.zeros(())
-    found, one = _found_and_one(grads[0])
+    found, one = _found_and_one(tensors[0])
     try:  # the operation behind GradScaler.unscale_, with a scale of one
-        torch._amp_foreach_non_finite_check_and_unscale_(grads, found, one)
+        torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, one)
     except RuntimeError:  # not for sparse ones, nor for this mix of devices or dtypes
-        for grad in map(_numbers_of, grads):
-            found += (~torch.isfinite(grad).all()).to(found)
+        for tensor in map(_numbers_of, tensors):
+            found += (~torch.isfinite(tensor).all()).to(found)
         found.clamp_(max=1.0)
     return found
 

@@ -96,6 +96,8 @@ class OneGraph:
         """What stands in the optimizer's state: the graphs move these tensors, and no others."""
         self._rates: list[float | Tensor] = []
         """The rates that the twin was told last."""
+        self._counts: list[tuple[dict[str, Any], str]] = []
+        """What the optimizer remembered on the CPU, and remembers on the device now."""
         self._ready = False
         """The last update was a graph's, so that everything stands as graphs need it."""
         self._remade = 0
@@ -107,7 +109,14 @@ class OneGraph:
     def refuse(self, reason: str) -> None:
         """Take the plain step from now on, and say why."""
         self.refused = reason
+        self.close()
         _say(f"{reason} The plain step is taken.")
+
+    def close(self) -> None:
+        """Let the optimizer count its steps where it counted before."""
+        for state, name in self._counts:
+            state[name] = state[name].cpu()
+        self._counts = []
 
     def state_dict(self) -> dict[str, Any]:
         """The state that decides which steps are taken in a graph."""
@@ -222,7 +231,8 @@ class OneGraph:
             parameter.grad = None if grad is None else torch.zeros_like(parameter)
         self._options = _Options(self.optimizer.param_groups)
         if not self._graphs:
-            self._twin = _twin_of(self.optimizer)
+            self._counts += _counted_on(self.device, self.optimizer)
+            self._twin = _twin_of(self.optimizer, self.device)
         graph = self._compiled()
         try:
             with kept(*changes), torch._dynamo.config.patch(trace_autograd_ops=True):
@@ -416,24 +426,46 @@ def _autocast_of(precision: Any, device: torch.device) -> tuple[str, torch.dtype
     return (device.type, torch.bfloat16) if precision.name == "bf16" else None
 
 
-def _twin_of(optimizer: Optimizer) -> Optimizer:
+def _counted_on(device: torch.device, optimizer: Optimizer) -> Iterator[tuple[dict[str, Any], str]]:
+    """Move what an optimizer remembers on the CPU, its number of steps, to the device.
+
+    Whether a step counts is known there only, since the loss or the gradient may be inf or nan.
+
+    Returns:
+        The states, and the names of what was moved.
+    """
+    for state in optimizer.state.values():
+        for name, value in state.items():
+            if isinstance(value, Tensor) and value.device.type != device.type:
+                state[name] = value.to(device)
+                yield state, name
+
+
+def _twin_of(optimizer: Optimizer, device: torch.device) -> Optimizer:
     """An optimizer of the same parameters and the same state, with options of its own.
 
-    A graph takes rates as tensors, else each new rate would be a new graph, and does without fused
-    kernels, since it fuses anyway. Written into the groups of the user's optimizer and back, these
-    would have all of the graph's guards tried again each time.
+    A graph takes rates as tensors, else each new rate would be a new graph; it counts steps on its
+    device, and does without fused kernels, since it fuses anyway. Written into the groups of the
+    user's optimizer and back, these would have all of the graph's guards tried again each time.
     """
     twin = object.__new__(type(optimizer))
     vars(twin).update(vars(optimizer))
     vars(twin).pop("step", None)  # where a schedule counts
-    twin.param_groups = [_with_rate(group) for group in optimizer.param_groups]
+    twin.param_groups = [_for_a_graph(group, device) for group in optimizer.param_groups]
     return twin
 
 
-def _with_rate(group: dict[str, Any]) -> dict[str, Any]:
+def _for_a_graph(group: dict[str, Any], device: torch.device) -> dict[str, Any]:
     rate = group["lr"]
     own = {"lr": rate if isinstance(rate, Tensor) else torch.tensor(rate, dtype=torch.float64)}
-    return group | own | ({"fused": False} if group.get("fused") else {})
+    if group.get("fused"):
+        own["fused"] = False
+    if device.type != "cpu":
+        if "capturable" in group:  # it counts its steps on the device
+            own["capturable"] = True
+        if "foreach" in group:  # inductor fails to fuse lists of tensors with this backward pass
+            own["foreach"] = False
+    return group | own
 
 
 def _tell_rates(twin: Optimizer, rates: Sequence[float | Tensor]) -> None:

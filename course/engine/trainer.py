@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -231,7 +231,8 @@ class Trainer:
 
         self.record = RunRecord.of(self, resumed_from=place)
 
-        with self.record, workers_explained(train_loader):
+        graph = nullcontext() if self.one_graph is None else closing(self.one_graph)
+        with self.record, workers_explained(train_loader), graph:
             self.hooks.on_fit_start()
             while not self._finished():
                 self.hooks.on_epoch_start()

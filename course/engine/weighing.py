@@ -8,13 +8,15 @@ The loss of a whole batch is compared with the losses of its parts a and b:
 where w counts examples, numbers, targets that are not masked, or their class weights. What the
 criterion holds (an `ignore_index`, a vector of class weights) says what to try; what it computes
 decides. So a function, a compiled module, or a module that contains a loss is weighted as correctly
-as torch's own losses. It takes a few calls of the criterion, once.
+as torch's own losses. It takes a few calls of the criterion, once; where batches lie on an
+accelerator, with copies on the CPU, since a target that is no class costs a process its device.
 
 Source: Lecture 3, "Simulating a big batch"; ledger C06, F43, F71.
 """
 
 from __future__ import annotations
 
+import copy
 import types
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -120,6 +122,8 @@ class _Batch:
         on_cpu = all(tensor.is_cpu for tensor in nested.tensors_in(outputs))
         self.generator = torch.default_generator if on_cpu else torch
         """torch.manual_seed() takes 1 ms of this: it notes down the stack, for each accelerator."""
+        self.careful = not on_cpu
+        """Try only targets that the batch holds, since others may cost the process its device."""
 
     def rows_of(self, value: Any, rows: Tensor) -> Any:
         def take(leaf: Any) -> Any:
@@ -160,16 +164,46 @@ def measure(criterion: Criterion, seen: list[tuple[Any, Any]]) -> Measured | Non
     """
     if hasattr(criterion, "weight_of"):
         return Measured(weighing(criterion), "as its weight_of says")
+    device = next((t.device for t in nested.tensors_in(seen) if not t.is_cpu), None)
+    if device is not None and (there := _on_the_cpu(criterion, seen)) is not None:
+        measured = _measured(*there)
+        if measured is None or measured.known or measured.numbers:
+            return measured and measured_there(criterion, measured.state_dict(), device)
     plain = isinstance(criterion, (types.FunctionType, types.BuiltinFunctionType))
     with nullcontext() if plain else kept(criterion):
+        return _measured(criterion, seen)
+
+
+def _on_the_cpu(
+    criterion: Criterion, seen: list[tuple[Any, Any]]
+) -> tuple[Criterion, list[tuple[Any, Any]]] | None:
+    """Copies of both there; None where the criterion holds tensors elsewhere that do not follow."""
+    if isinstance(criterion, nn.Module):
         try:
-            batch = _Batch(criterion, *map(_joined, zip(*seen, strict=True)))
-        except (ValueError, RuntimeError, TypeError):  # batches that cannot be joined
-            batch = _Batch(criterion, *seen[-1])
-        if batch.num < 2:
+            criterion = copy.deepcopy(criterion).cpu()
+        except Exception:  # what cannot be copied says so in its own way
             return None
-        splits = [split for split in _splits(batch) if split is not None]
-        return _found(criterion, batch, splits)
+    elif isinstance(criterion, partial):
+        words = {name: _as_on_the_cpu(value) for name, value in criterion.keywords.items()}
+        criterion = partial(criterion.func, *map(_as_on_the_cpu, criterion.args), **words)
+    if any(isinstance(thing, Tensor) and not thing.is_cpu for thing in _held(criterion)):
+        return None
+    return criterion, [nested.mapped(_as_on_the_cpu, pair) for pair in seen]
+
+
+def _as_on_the_cpu(leaf: Any) -> Any:
+    return leaf.detach().cpu() if isinstance(leaf, Tensor) else leaf
+
+
+def _measured(criterion: Criterion, seen: list[tuple[Any, Any]]) -> Measured | None:
+    try:
+        batch = _Batch(criterion, *map(_joined, zip(*seen, strict=True)))
+    except (ValueError, RuntimeError, TypeError):  # batches that cannot be joined
+        batch = _Batch(criterion, *seen[-1])
+    if batch.num < 2:
+        return None
+    splits = [split for split in _splits(batch) if split is not None]
+    return _found(criterion, batch, splits)
 
 
 def _found(criterion: Criterion, batch: _Batch, splits: list[_Split]) -> Measured:
@@ -206,8 +240,10 @@ def _by_chance(weigh: Callable[[Any], Any], splits: list[_Split], batch: _Batch)
     if vector is None or not _explains(num_examples, splits, batch):
         return False
     targets = batch.targets.detach().clone()
-    targets[: batch.num // 2] = int(vector.argmax())
-    targets[batch.num // 2 :] = int(vector.argmin())
+    classes = targets.unique() if batch.careful else torch.arange(len(vector))
+    of_these = vector[classes.long()]
+    targets[: batch.num // 2] = int(classes[of_these.argmax()])
+    targets[batch.num // 2 :] = int(classes[of_these.argmin()])
     spread = _Batch(batch.criterion, batch.outputs, targets)
     tried = [split for split in _splits(spread) if split is not None]
     return bool(tried) and not _explains(weigh, tried, spread)
@@ -256,6 +292,8 @@ def _ignored(criterion: Criterion, batch: _Batch) -> list[int]:
     for value in [n for n in _whole_numbers(criterion) if n != USUAL_IGNORED][:MOST_IGNORED]:
         masked = batch.targets.detach().clone()
         if masked.dtype is torch.uint8 and value < 0:
+            continue
+        if batch.careful and not (masked == value).any():
             continue
         masked[:cut] = value
         if batch.same(batch.loss(rows, masked), rest):

@@ -37,6 +37,7 @@ def with_second_device(tmp_path_factory) -> dict[str, str]:
 
     torch loads a backend that an installed package names under the entry point `torch.backends`.
     """
+    backend.skip_beside_a_gpu()
     place = tmp_path_factory.mktemp("backend")
     (place / "second_backend.py").write_text(STARTED, "utf-8")
     (place / "second_device_of_tests.py").write_bytes(Path(backend.__file__).read_bytes())

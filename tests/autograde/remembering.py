@@ -49,11 +49,11 @@ def remembering(exercise: Exercise) -> Exercise:
     return Remembering(**fields)
 
 
-def answer_once(exercise: Exercise, function, case, *, device=CPU):
+def answer_once(exercise: Exercise, function, case, *, device=CPU, spare=True):
     """`answer_of`, which knows an answer from then on; each call hands over a copy of the case."""
     key = exercise.id, id(case), function, device
     if key not in ANSWERED:
-        ANSWERED[key] = case, answer_of(exercise, function, case, device=device)
+        ANSWERED[key] = case, answer_of(exercise, function, case, device=device, spare=spare)
     return ANSWERED[key][1]
 
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import nbformat
 import pytest
 import torch
+from torch import nn
 
 from autograde import bank, check, devices
 from autograde.answers import answer_of
@@ -86,7 +87,7 @@ def test_a_class_gets_the_same_points_on_either_device(handed_in, with_second_de
     points = {s: sum(p for p, _ in checks.values()) for s, checks in by_device["cpu"].items()}
     assert points["ben"] == 0 < points["cuda"] < points["ada"]
     words = " ".join(check["message"] for check in verdicts["cuda"]["checks"])
-    assert "write .to(device) instead of .cuda()" in " ".join(words.split())
+    assert "write .to(device) instead of .cuda()" in " ".join(words.split()), words
 
 
 @pytest.mark.slow
@@ -265,3 +266,53 @@ def test_tensors_of_two_devices_are_told_how_to_meet(device):
     message = " ".join(check("03a.clip", clip_grads, device=str(device), seed=0).message.split())
     assert "Expected all tensors to be on the same device" in message
     assert "torch.zeros(3, device=inputs.device)" in message
+
+
+BREAKS = {
+    "cross-entropy": lambda x, y: nn.functional.cross_entropy(x, y),
+    "2-d cross-entropy": lambda x, y: nn.functional.cross_entropy(x[..., None], y[:, None]),
+    "negative label": lambda x, y: nn.functional.nll_loss(x, -y, ignore_index=-100),
+    "gather": lambda x, y: x.gather(1, y[:, None]),
+    "index": lambda x, y: x[y],
+    "column": lambda x, y: x[:, y],
+    "one-hot": lambda x, y: nn.functional.one_hot(y, 3),
+    "embedding": lambda x, y: nn.functional.embedding(y, x),
+    "margin": lambda x, y: nn.functional.multi_margin_loss(x, y),
+    "scatter": lambda x, y: torch.zeros(3).scatter_(0, y, 1.0),
+    "index_add": lambda x, y: torch.zeros(3).index_add_(0, y, torch.ones(4)),
+    "take": lambda x, y: torch.ones(3).take(y),
+    "index_select": lambda x, y: x.index_select(0, y),
+    "index_put": lambda x, y: torch.zeros(3).index_put_((y,), torch.ones(4)),
+    "multinomial": lambda x, y: torch.multinomial(-torch.ones(3), 1),
+    "bernoulli": lambda x, y: torch.bernoulli(torch.full((3,), 2.0)),
+    "bce": lambda x, y: nn.functional.binary_cross_entropy(x * 9, torch.ones(4, 3)),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_what_would_cost_a_process_its_gpu_is_known_by_what_the_cpu_says(name):
+    x, y = torch.randn(4, 3), torch.tensor([0, 1, 2, 7])
+    with pytest.raises((RuntimeError, IndexError)) as raised:
+        BREAKS[name](x, y)
+    assert devices.breaks_a_gpu(str(raised.value))
+
+
+def test_a_function_whose_index_is_out_of_range_never_reaches_the_device():
+    seen = []
+
+    def clip_grads(parameters, max_norm):
+        seen.append(next(iter(parameters)).device.type)
+        return torch.ones(3)[torch.tensor([7])]
+
+    with backend.second_device() as device:
+        verdict = check("03a.clip", clip_grads, device=str(device)).verdict
+    assert set(seen) == {"cpu"} and "out of bounds" in verdict.parts[0].raised.text
+
+
+def test_a_device_that_is_lost_is_said_with_what_to_do(monkeypatch):
+    exercise = bank.load("03a.clip")
+    with backend.second_device() as device, monkeypatch.context() as lost:
+        lost.setattr(backend, "_run", _no_device)
+        with pytest.raises(DeviceError, match=r"restart the kernel.*device = 'cpu'") as raised:
+            check(exercise.id, exercise.right[0], device=str(device))
+    assert "was lost meanwhile" in str(raised.value)

@@ -141,3 +141,18 @@ def test_what_is_not_the_same_differs(expected, got):
 )
 def test_rounding_is_no_difference(expected, got):
     assert first_difference({"x": expected}, {"x": got}) is None
+
+
+@pytest.mark.parametrize(
+    ("own", "off", "differs"),
+    [
+        ({}, 5e-4, False),
+        ({}, 5e-3, True),
+        ({torch.float32: (0.05, 0.0)}, 0.04, False),
+        ({torch.float32: (0.05, 0.0)}, 0.1, True),
+        ({torch.float32: (1e-6, 1e-8)}, 5e-5, True),
+    ],
+)
+def test_a_gpus_rounding_widens_only_what_allows_for_rounding(own, off, differs):
+    given = {"x": 1.0}, {"x": 1.0 + off}
+    assert (first_difference(*given, tolerance=own, on_gpu=True) is not None) == differs

@@ -134,13 +134,50 @@ def test_guarded_functions_of_torch_keep_their_names_and_lines():
 
 @pytest.mark.parametrize("submissions, heavy", [(0, False), (parent.FEW, False), (1000, True)])
 def test_for_a_whole_class_more_is_loaded_beforehand(monkeypatch, submissions, heavy):
-    preload = list(parent.PRELOAD)
+    preload = ["autograde.sandbox.warm"]  # a class that was graded before has asked for more
     monkeypatch.setattr(parent, "PRELOAD", preload)
     monkeypatch.setattr(parent.forkserver._forkserver, "ensure_running", lambda: None)
     parent.start(submissions)
     parent.start()  # whoever asks for a fork later takes nothing back
     assert preload == ["autograde.sandbox.warm", *[parent.MANY] * heavy]
     parent.warm_context().set_forkserver_preload(["autograde.sandbox.warm"])
+
+
+ASKED = """
+import sys, traceback
+import torch
+asked = []
+def telling(name, answer):
+    def ask(*_args, **_kwargs):
+        asked.append(name + "".join(traceback.format_stack(limit=6)[:-1]))
+        return answer
+    return ask
+torch.cuda._device_count_nvml = lambda: 1  # a GPU, by its driver's list
+torch.backends.cuda.is_built = torch.cuda._is_compiled = lambda: True
+for name in dir(torch._C):
+    if name.startswith("_cuda_") and callable(getattr(torch._C, name)):
+        setattr(torch._C, name, telling(name, 0))
+torch.accelerator.current_stream = telling("current_stream", None)
+torch._C._accelerator_getAccelerator = lambda: torch.device("cuda")
+assert torch.cuda.is_available() and torch.accelerator.is_available() and not asked
+import autograde.sandbox.warm
+import autograde.sandbox.warm_for_many
+assert torch.cuda.is_available() and torch.accelerator.is_available()
+sys.exit("\\n".join(asked))
+"""
+
+
+def test_the_warm_parent_asks_no_gpu():
+    """CUDA that was asked before a fork cannot be used after it."""
+    environment = {
+        **os.environ,
+        **parent.ONE_THREAD,
+        "PYTHONPATH": str(Path(autograde.__file__).parents[1]),
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", ASKED], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert ran.returncode == 0, ran.stderr
 
 
 BECOME_ORDINARY = """

@@ -404,3 +404,53 @@ def test_machine_code_of_the_whole_step_gives_the_plain_steps_numbers():
     trainer, plain = (train(make(compile, AdamW, falling)) for compile in ("step", False))
     assert trainer.one_graph.refused == ""
     torch.testing.assert_close(weights_of(trainer.model), weights_of(plain.model))
+
+
+ON_A_GPU = {
+    "SGD": lambda parameters: SGD(parameters, lr=0.1, momentum=0.9),
+    "Adam": lambda parameters: torch.optim.Adam(parameters, lr=0.01),
+    "AdamW, fused": lambda parameters: AdamW(parameters, lr=0.01, fused=True),
+    "RMSprop": lambda parameters: torch.optim.RMSprop(parameters, lr=0.01),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.parametrize("name", ON_A_GPU)
+def test_on_a_gpu_the_graph_takes_the_plain_steps_and_counts_them_there(name):
+    def run(compile):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 3))
+        optimizer = ON_A_GPU[name](model.parameters())
+        trainer = Trainer(model, nn.CrossEntropyLoss(), optimizer, compile=compile, max_norm=1.0,
+                          device="cuda", seed=0)  # fmt: skip
+        return train(trainer)
+
+    trainer, plain = run("step"), run(False)
+    assert trainer.one_graph.refused == ""
+    torch.testing.assert_close(weights_of(trainer.model), weights_of(plain.model))
+    theirs, ours = (
+        [v.cpu() for s in t.optimizer.state.values() for v in s.values() if v.dim() == 0]
+        for t in (plain, trainer)
+    )
+    assert ours == theirs and trainer.history[-1]["train_loss"] > 0
+
+
+def test_an_optimizer_counts_on_the_device_as_long_as_graphs_do(device):
+    model = nn.Linear(3, 2).to(device)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(4, 3, device=device)).sum().backward()
+    optimizer.step()
+    moved = list(one_graph._counted_on(device, optimizer))
+    steps = [state["step"] for state in optimizer.state.values()]
+    assert len(moved) == (0 if device.type == "cpu" else 2)
+    assert {step.device.type for step in steps} == {device.type} and float(steps[0]) == 1
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.Adagrad])
+def test_the_graphs_optimizer_is_the_users_but_for_what_a_graph_needs(optimizer, device):
+    own = optimizer([nn.Parameter(torch.ones(2, device=device))], lr=0.1)
+    (group,) = one_graph._twin_of(own, device).param_groups
+    there = device.type != "cpu" and optimizer is torch.optim.Adam
+    assert group.get("capturable", False) is there and group["lr"].item() == 0.1
+    assert own.param_groups[0]["lr"] == 0.1 and not own.param_groups[0].get("capturable")

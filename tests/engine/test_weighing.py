@@ -12,6 +12,7 @@ from torch.optim import SGD
 
 from course.engine import EngineError, NonFiniteError, Trainer, evaluate, train_step
 from course.engine.loss_of import PairLoss
+from course.engine.weighing import measure
 
 CLASS_WEIGHTS = torch.tensor([0.2, 1.0, 3.0], dtype=torch.float64)
 PAD = 0
@@ -225,3 +226,47 @@ def test_a_first_batch_of_one_class_says_nothing_of_class_weights(weighs, only):
     with torch.no_grad():
         expected = criterion(model(joined[0]), joined[1]).item()
     assert evaluate(model, data, loss_of=loss_of)["loss"] == pytest.approx(expected)
+
+
+WIDTH = 7
+"""What a criterion may hold besides: it is tried as `ignore_index`, and no class has the number."""
+
+
+class Masked(nn.Module):
+    """A criterion that holds torch's own."""
+
+    def __init__(self, weights):
+        super().__init__()
+        self.inner = nn.CrossEntropyLoss(weights, ignore_index=-1)
+
+    def forward(self, outputs, targets):
+        return self.inner(outputs, targets)
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_on_a_device_no_target_is_tried_that_is_no_class(device, holds):
+    held, tried = torch.ones(2, device=device) if holds else None, []
+
+    def criterion(outputs, targets):
+        tried.append((targets.device.type, targets.max().item()))
+        loss = F.multi_margin_loss(outputs, targets, p=2) * WIDTH
+        return loss if held is None else loss * held.mean()
+
+    outputs, targets = torch.randn(12, 3, device=device), torch.arange(12, device=device) % 3
+    assert measure(criterion, [(outputs, targets)]).kind == "mean over unmasked targets"
+    assert any(largest > 2 for _, largest in tried) == (not holds or device.type == "cpu")
+    assert all(largest <= 2 for where, largest in tried if where != "cpu")
+
+
+@pytest.mark.parametrize("weights", [None, [1.0, 2.0, 5.0]])
+def test_on_a_device_masks_and_class_weights_are_found_as_on_the_cpu(device, weights):
+    weights = None if weights is None else torch.tensor(weights)
+    criterion = Masked(weights).to(device)
+    outputs, targets = torch.randn(12, 3, device=device), torch.arange(12, device=device) % 3
+    targets[::4] = -1
+    measured = measure(criterion, [(outputs, targets)])
+    weight = measured.weigher[0](targets)
+    expected = 9 if weights is None else weights[targets[targets >= 0].cpu()].sum().item()
+    assert float(weight) == expected and measured.known
+    assert "ignore_index -1" in measured.kind
+    assert not isinstance(weight, torch.Tensor) or weight.device.type == device.type
