@@ -2,7 +2,8 @@
 
     the reference, and what it is made of in `course`    the whole module, so also through a class
     `by_hand` of the exercise                            the same; of torch only those named, and
-                                                         the functions of the modules named
+                                                         the functions of the modules named, and
+                                                         torch's own of that name in Python (TWINS)
 
 The code of the functions is exchanged for one that refuses, so that every name that somebody bound
 to them is covered; afterwards they are as before. (Where a class is graded, the bank's right and
@@ -11,6 +12,7 @@ wrong functions refuse as well, for good: see `autograde.sandbox.stubs`.)
 
 from __future__ import annotations
 
+import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -31,7 +33,7 @@ def written_by_hand(exercise: Exercise) -> Iterator[None]:
     """While the student's function runs, the reference and similar functions refuse to answer."""
     functions = refusing(exercise)
     codes = [function.__code__ for function in functions]
-    operators = {name for f in exercise.by_hand for name in OPERATORS.get(called_in_torch(f), ())}
+    operators = operators_of(exercise)
     absent = modules_named(exercise) - sys.modules.keys()
     try:
         for function in functions:
@@ -60,12 +62,27 @@ OPERATORS = {
     "dropout": ("dropout", "dropout_", "native_dropout", "_fused_dropout"),
     "dropout2d": ("feature_dropout", "feature_dropout_"),
     "alpha_dropout": ("alpha_dropout", "alpha_dropout_"),
-    "softmax": ("softmax", "_softmax"),
+    "softmax": ("softmax", "_softmax", "logsumexp"),
     "log_softmax": ("log_softmax", "_log_softmax"),
     "Adam.step": ("_fused_adam", "_fused_adam_", "_fused_adamw", "_fused_adamw_"),
     "feature_alpha_dropout": ("feature_alpha_dropout", "feature_alpha_dropout_"),
 }  # fmt: skip
 """Operators of torch that do all that such a function does, without its code."""
+
+
+TWINS = ("torch._refs", "torch._refs.nn.functional", "torch._decomp.decompositions")
+"""Where torch has the same operators written in Python."""
+
+
+def operators_of(exercise: Exercise) -> set[str]:
+    """Operators of torch that do all that an exercise asks to write."""
+    return {name for f in exercise.by_hand for name in OPERATORS.get(called_in_torch(f), ())}
+
+
+@cache
+def _twins_of(operators: frozenset[str], module: ModuleType) -> list[FunctionType]:
+    named = (f for name, f in vars(module).items() if any(one in name for one in operators))
+    return [inspect.unwrap(f) for f in named if type(inspect.unwrap(f)) is FunctionType]
 
 
 def called_in_torch(function: Callable[..., Any]) -> str:
@@ -143,7 +160,11 @@ _refusing: dict[str, list[FunctionType]] = {}
 
 def refusing(exercise: Exercise) -> list[FunctionType]:
     """All functions that must not be called in an answer to this exercise."""
-    of_modules = [f for f in functions_of_modules_named(exercise) if not f.__code__.co_freevars]
+    found = functions_of_modules_named(exercise)
+    if operators := frozenset(name.strip("_") for name in operators_of(exercise)):
+        loaded = (sys.modules[name] for name in TWINS if name in sys.modules)
+        found += [f for module in loaded for f in _twins_of(operators, module)]
+    of_modules = [f for f in found if not f.__code__.co_freevars]
     return list(dict.fromkeys([*_always_refusing(exercise), *of_modules]))
 
 
@@ -176,7 +197,7 @@ def called(function: FunctionType) -> str:
     home = {"nn": "nn", "optim": "torch.optim"}.get(rest.partition(".")[0])
     if package == "torch" and home and dot:
         return f"{home}.{owner.lstrip('_')}"
-    return function.__name__
+    return function.__name__.lstrip("_")
 
 
 def functions_of(module: ModuleType) -> list[FunctionType]:

@@ -407,7 +407,7 @@ EXERCISE = Exercise(
     },
     by_hand=(
         two_modes.dropout, F.dropout, nn.Dropout.forward, F.dropout1d, F.dropout2d,
-        F.alpha_dropout, F.feature_alpha_dropout,
+        F.alpha_dropout, F.feature_alpha_dropout, "torchvision.ops.stochastic_depth",
     ),
     wrong=(
         Wrong("not-scaled", not_scaled,

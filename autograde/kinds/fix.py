@@ -105,11 +105,10 @@ CODE = "__code__"
 
 
 def code_of(function: Callable[..., Any]) -> str:
-    """A hash of what a function does, which its text gives as well; empty if it has no code or is
-    wrapped into another one."""
-    code = getattr(function, "__code__", None)
+    """A hash of what a function does, which its text gives as well; empty if it is another kind of
+    object, whose attributes say what they like, or is wrapped into another one."""
     wrapped = hasattr(function, "__wrapped__")
-    return _hash_of(code) if isinstance(code, CodeType) and not wrapped else ""
+    return _hash_of(function.__code__) if type(function) is FunctionType and not wrapped else ""
 
 
 def _hash_of(code: CodeType) -> str:
