@@ -45,6 +45,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -358,6 +359,9 @@ class Watch:
         moments         the optimizer's state               options    its lr and all of its groups
         data            tensors and lists handed over       random     torch, NumPy, Python
         torch           grad mode, default dtype
+        classes         of the model, its modules and parameters, the optimizer, tensors handed over
+
+    It asks none of them: what they say of themselves, a call may have changed.
 
     Args:
         model: None where an exercise has none.
@@ -375,7 +379,7 @@ class Watch:
         self.model, self.optimizer, self.data = model, optimizer, data
         self.drawn_by_import = DRAWS_WHEN_IMPORTED not in sys.modules
         _seed_unusually()
-        self.before = dict(self._look())
+        self.before = self._seen()
 
     def changed(self, may: frozenset[str] = frozenset()) -> list[str]:
         """What differs from before, one text per kind of thing, apart from the kinds in `may`."""
@@ -383,7 +387,7 @@ class Watch:
 
     def kinds_changed(self) -> dict[str, str]:
         """The kinds of things that differ from before; the first of each kind in words."""
-        now, found = dict(self._look()), {}
+        now, found = self._seen(), {}
         for kind, name in dict.fromkeys((*self.before, *now)):
             if name == PYTHONS and self.drawn_by_import and DRAWS_WHEN_IMPORTED in sys.modules:
                 continue
@@ -392,21 +396,29 @@ class Watch:
                 found[kind] = name + _from_to(old, new)
         return found
 
+    def _seen(self) -> dict[tuple[str, str], Any]:
+        with plain_tensors():
+            return dict(self._look())
+
     def _look(self) -> Iterator[tuple[tuple[str, str], Any]]:
         """((kind, name in words), value) of everything."""
         if self.model is not None:
-            for name, parameter in self.model.named_parameters():
+            modules = dict(modules_in(self.model))
+            for name, parameter in _held_by(modules, "_parameters"):
                 yield ("weights", f"the weights {name}"), parameter.detach().clone()
                 yield ("grads", f"the gradient of {name}"), _copied(parameter.grad)
                 yield ("requires_grad", f"requires_grad of {name}"), parameter.requires_grad
-            for name, buffer in self.model.named_buffers():
+                yield ("classes", f"the class of {name}"), type(parameter)
+            for name, buffer in _held_by(modules, "_buffers"):
                 yield ("buffers", f"the buffer {name}"), buffer.clone()
-            for name, module in self.model.named_modules():
+            for name, module in modules.items():
                 name = f"module {name}" if name else "the model"
-                mode = "train" if module.training else "eval"
+                mode = "train" if attributes_of(module)["training"] else "eval"
                 yield ("modes", f"the mode of {name}"), mode
                 yield ("hooks", f"the hooks of {name}"), _number_of_hooks(module)
+                yield ("classes", f"the class of {name}"), type(module)
         if self.optimizer is not None:
+            yield ("classes", "the class of the optimizer"), type(self.optimizer)
             for number, group in enumerate(self.optimizer.param_groups):
                 for key, value in group.items():
                     what = f"{key} of the optimizer's group {number}"
@@ -417,9 +429,10 @@ class Watch:
                     yield ("moments", f"the optimizer's {key} {number}"), _copied(value)
         for what, value in self._handed():
             yield ("data", what), _copied(value)
+            yield ("classes", f"the class of {what}"), type(value)
             if isinstance(value, Tensor) and value.is_floating_point():
                 yield ("data", f"requires_grad of {what}"), value.requires_grad
-        yield ("random", "the state of torch's random numbers"), torch.get_rng_state()
+        yield ("random", "the state of torch's random numbers"), GENERATOR.get_state()
         yield ("random", PYTHONS), hash(random.getstate())
         name, keys, *rest = np.random.get_state()
         yield ("random", "the state of NumPy's random numbers"), hash((keys.tobytes(), *rest[:1]))
@@ -461,11 +474,13 @@ def _copied(value: Any) -> Any:
 
 
 def _same(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return False
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.dtype == b.dtype and a.shape == b.shape and bool(
             ((a == b) | ((a != a) & (b != b))).all()
         )  # fmt: skip
-    return type(a) is type(b) and a == b
+    return a == b
 
 
 def _from_to(old: Any, new: Any) -> str:
@@ -479,7 +494,38 @@ def _from_to(old: Any, new: Any) -> str:
 
 
 def _number_of_hooks(module: nn.Module) -> int:
-    return sum(len(value) for name, value in vars(module).items() if name.endswith("_hooks"))
+    held = attributes_of(module).items()
+    return sum(len(value) for name, value in held if name.endswith("_hooks"))
+
+
+GENERATOR = torch.default_generator
+attributes_of = vars(nn.Module)["__dict__"].__get__
+"""A module's attributes, also if it, or a class that it was given, says that it has others."""
+
+
+def modules_in(model: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """As its `named_modules` says if nobody has replaced that; a module met twice comes twice."""
+    yield name, model
+    for key, module in attributes_of(model)["_modules"].items():
+        if module is not None:
+            yield from modules_in(module, f"{name}.{key}" if name else key)
+
+
+def _held_by(modules: Mapping[str, nn.Module], kind: str) -> Iterator[tuple[str, Tensor]]:
+    """Parameters or buffers of modules, each once, under the first of its names."""
+    seen: set[int] = set()
+    for name, module in modules.items():
+        for key, value in attributes_of(module)[kind].items():
+            if value is not None and id(value) not in seen:
+                seen.add(id(value))
+                yield f"{name}.{key}" if name else key, value
+
+
+@contextmanager
+def plain_tensors() -> Iterator[None]:
+    """Inside, a tensor's own class takes no part in what torch does with it."""
+    with torch._C.DisableTorchFunctionSubclass(), torch._C._DisableTorchDispatch():
+        yield
 
 
 def borrowed(returned: Any, handed: Mapping[str, Any]) -> list[str]:

@@ -11,6 +11,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import torchvision
+from torch._decomp import decompositions
 from torch.utils import checkpoint
 from torchmetrics.functional.classification import multiclass_calibration_error
 
@@ -138,6 +140,9 @@ OPERATORS = {
     "group_norm": ("02a.group-norm", lambda: torch.group_norm(ONES, 1)),
     "dropout": ("02a.dropout", lambda: torch.native_dropout(ONES, 0.5, True)),
     "softmax": ("01b.softmax", lambda: torch._C._VariableFunctions.softmax(LOGITS, 1)),
+    "logsumexp": ("01b.softmax", lambda: torch.ops.aten.logsumexp(LOGITS, [1])),
+    "in_python": ("01b.cross-entropy", lambda: decompositions.nll_loss_forward(LOGITS, TARGETS, None, 1, -100)),
+    "in_python_too": ("02a.group-norm", lambda: torch._refs.native_group_norm(ONES, None, None, 2, 3, 4, 1, 1e-5)),
     "feature_dropout": ("02a.dropout", lambda: torch.feature_dropout(ONES, 0.5, True)),
 }  # fmt: skip
 
@@ -181,6 +186,7 @@ MODULES = {
         amsgrad=False,
         maximize=False,
     ),
+    "02a.dropout": lambda: torchvision.ops.stochastic_depth(WEIGHT, 0.5, "row"),
     "03e.calibration-error": lambda: multiclass_calibration_error(torch.eye(2), torch.arange(2), 2),
 }
 

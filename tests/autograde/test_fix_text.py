@@ -66,5 +66,13 @@ def test_of_a_wrapped_loop_it_is_said_why_its_lines_cannot_be_counted():
     assert "without a decorator" in said[UNFIT]
 
 
+def test_an_object_that_claims_another_functions_code_is_not_counted_by_it():
+    claims = (
+        "class Fit:\n    def __call__(self, *a): return other(*a)\n"
+        "claim = Fit()\nclaim.__code__ = fit.__code__\nfit = claim"
+    )
+    assert UNFIT in counted(NEARLY, OTHER, claims)
+
+
 def test_a_cell_of_endless_text_is_not_compiled():
     assert UNFIT in written_change(LOOP, ["x = 1\n" * MOST_CODE + FIXED], code_of(fix_the_loop.run))
