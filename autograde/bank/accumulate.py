@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
-from unittest import mock
-
 import torch
 
 from autograde.bank.common_wrong import TRAINS, common
-from autograde.bank.harness import TRAINED, Training, draw_training
+from autograde.bank.harness import (
+    TRAINED,
+    Graphs,
+    Training,
+    build_criterion,
+    build_model,
+    draw_training,
+)
 from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number, kept
 from course.engine import train_one_epoch, train_step
 
@@ -34,43 +36,23 @@ def draw(source: Draw, part: str) -> Case:
     return {**case, "optimizer": "groups"} if groups else case
 
 
-class _Graph:
-    """Stands for the graph of one forward pass: a hook of the graph holds it."""
+MANY = 2.5
+"""Times what one graph needs: two at once do no harm before the next."""
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """Weights after the call, the returned loss, and the sizes of the batches the model saw.
 
-    `piled_up` tells whether a forward pass began while two earlier graphs waited for their
-    backward(), or were kept by one that retains them. One may: it does no harm before the next.
+    `piled_up` tells whether autograd ever kept more than the graphs of two micro-batches, waiting
+    for their backward(), or kept by one that retains them.
     """
+    one = _graph_of_one(case)
     t = Training(case, device)
-    retaining = [False]
-    waiting: weakref.WeakSet[_Graph] = weakref.WeakSet()  # a graph that is dropped leaves by itself
-    piled_up: list[bool] = []
-    met = [0]  # graphs
-
-    def before(_model, _args):
-        piled_up.append(len(waiting) > 1)
-
-    def after(_model, _args, logits):
-        if logits.grad_fn is not None:
-            graph = _Graph()
-            waiting.add(graph)
-            met[0] += 1
-            logits.grad_fn.register_hook(
-                lambda *_: None if retaining[0] else waiting.discard(graph)
-            )
-
-    hooks = (t.model.register_forward_pre_hook(before), t.model.register_forward_hook(after))
-    with _noting_retained(retaining):
+    with Graphs() as graphs:
         returned = function(t.model, t.batches, t.criterion, t.optimizer)
-    for hook in hooks:
-        hook.remove()
-    if len(piled_up) < len(t.forwards) or met[0] < sum(has_graph for _, has_graph in t.forwards):
-        held = "not known, as hooks were removed from the model"
-    else:
-        held = "two or more" if any(piled_up) else "one at most"
+    held = "two or more" if graphs.most > MANY * one else "one at most"
+    if any(has_graph for _, has_graph in t.forwards) and not graphs.most:
+        held = "not known, as autograd was asked to keep them in another way"
     return {
         "weights": t.state(),
         "disturbed": t.changed(TRAINED - {"modes"}),
@@ -81,27 +63,14 @@ def run(function, case: Case, device: torch.device) -> Answer:
     }
 
 
-@contextmanager
-def _noting_retained(retaining: list[bool]) -> Iterator[None]:
-    """Holds True in `retaining` during a backward pass that keeps its graph."""
-
-    def noting(function):
-        def call(*args, **kwargs):
-            at_third = len(args) > 2 and args[2]
-            retaining[0] = bool(kwargs.get("retain_graph", at_third) or kwargs.get("create_graph"))
-            try:
-                return function(*args, **kwargs)
-            finally:
-                retaining[0] = False
-
-        return call
-
-    autograd = torch.autograd
-    with (
-        mock.patch.object(autograd, "backward", noting(autograd.backward)),
-        mock.patch.object(autograd, "grad", noting(autograd.grad)),
-    ):
-        yield
+def _graph_of_one(case: Case) -> int:
+    """What autograd keeps for the largest micro-batch, in elements."""
+    model = build_model(case)
+    criterion = build_criterion(case, torch.device("cpu"), torch.get_default_dtype())
+    with Graphs() as graphs:
+        for batch in case["batches"]:
+            criterion(model(batch["inputs"]), batch["targets"])
+    return graphs.most
 
 
 def reference(model, micro_batches, criterion, optimizer) -> float:
@@ -467,7 +436,7 @@ EXERCISE = Exercise(
             "retain_graph=True.",
         ),
         Wrong("one-backward", graphs_retained),
-        Wrong("hooks-removed", without_hooks),
+        Wrong("one-backward", without_hooks),
         Wrong(
             "first-group-cleared",
             first_group_cleared,

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from autograde.bank.common_wrong import MEASURES, common
-from autograde.bank.harness import Training, build_model, draw_training
+from autograde.bank.harness import Graphs, Training, build_model, draw_training, modules_in
 from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_number, kept_entries
 from course.engine import evaluate as engine_evaluate
 
@@ -49,24 +49,21 @@ def run(function, case: Case, device: torch.device) -> Answer:
     t = Training(case, device, train=case["train"])
     if case["frozen"]:
         next(m for m in t.model.modules() if isinstance(m, nn.BatchNorm1d)).eval()
-    in_train: list[bool] = []
-    t.model.register_forward_pre_hook(
-        lambda model, _: in_train.append(any(module.training for module in model.modules()))
-    )
-    with torch.set_grad_enabled(not case["no_grad"]):
+    with torch.set_grad_enabled(not case["no_grad"]), Graphs() as graphs:
         t.remember()
         returned = function(t.model, t.loader, t.criterion)
         disturbed = t.changed(frozenset({"modes"}))
+    built = any(has_graph for _, has_graph in t.forwards)
     wanted = {"loss": (as_number, "the mean loss"), "accuracy": (as_number, "the accuracy")}
     return {
         **kept_entries(returned, wanted),
         "seen": "called on every example" if t.all_seen() else "not called on every example",
-        "in_train": _modes_met(in_train),
-        "graph": "with a graph" if any(built for _, built in t.forwards) else "without a graph",
+        "in_train": _modes_met(t.in_train),
+        "graph": "with a graph" if graphs.most or built else "without a graph",
         "disturbed": disturbed,
         "modes": {
             f"module {name}" if name else "the model": "train" if m.training else "eval"
-            for name, m in t.model.named_modules()
+            for name, m in modules_in(t.model)
         },
     }
 

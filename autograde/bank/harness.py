@@ -53,6 +53,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
@@ -161,6 +162,7 @@ class Training:
         loader: The same as the case's kind of loader.
         forwards: Of each forward pass: the number of examples, and whether it built a graph.
         modes: Of modules at forward passes: True if one was in train mode, False if one in eval.
+        in_train: Of each forward pass: whether a module was in train mode.
     """
 
     def __init__(self, case: Case, device: torch.device, *, train: bool = True) -> None:
@@ -181,6 +183,7 @@ class Training:
         self.optimizer = build_optimizer(case["optimizer"], self.model, case["lr"])
         self.forwards: list[tuple[int, bool]] = []
         self.modes: set[bool] = set()
+        self.in_train: list[bool] = []
         self.drawn_from = case["dropout"]
         self._note_forwards()
         self.remember()
@@ -195,14 +198,23 @@ class Training:
         )
 
     def _note_forwards(self) -> None:
-        """Note what the model is called on: a plain function, which also a copy of it keeps."""
-        forwards, modes = self.forwards, self.modes
+        """Note what the model is called on, also by `model.forward(x)`, which has no hooks of its
+        own: at each module, by plain functions, which also a copy of the model keeps."""
+        met, modes, forwards, in_train = set[bool](), self.modes, self.forwards, self.in_train
 
-        def note(model: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        def entered(module: nn.Module, _args: tuple[Tensor, ...]) -> None:
+            met.add(module.training)
+            modes.add(module.training)
+
+        def ended(_layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
             forwards.append((len(args[0]), output.requires_grad))
-            modes.update(module.training for module in model.modules())
+            in_train.append(True in met)
+            met.clear()
 
-        self.model.register_forward_hook(note)
+        *_, last = modules = [module for _, module in modules_in(self.model)]
+        for module in modules:
+            module.register_forward_pre_hook(entered)
+        last.register_forward_hook(ended)
 
     def changed(self, may: frozenset[str] = frozenset()) -> list[str]:
         """What the call changed, apart from what it may; random numbers only where some are due."""
@@ -214,8 +226,10 @@ class Training:
 
     def state(self) -> dict[str, Tensor]:
         """The model's weights and buffers as an answer."""
-        return {name: value.detach().cpu().clone() for name, value in
-                self.model.state_dict().items()}  # fmt: skip
+        modules = dict(modules_in(self.model))
+        held = (*_held_by(modules, "_parameters"), *_held_by(modules, "_buffers"))
+        with plain_tensors():
+            return {name: value.detach().cpu().clone() for name, value in held}
 
     def all_seen(self) -> bool:
         """Whether the model was called on at least as many examples as there are."""
@@ -301,6 +315,49 @@ def build_loader(kind: str, batches: list[Batch]) -> Any:
     rows = [(x, y) for inputs, targets in batches for x, y in zip(inputs, targets, strict=True)]
     own = torch.Generator()  # or else each pass would draw from the global one
     return DataLoader(rows, batch_size=len(batches[0][1]), generator=own)
+
+
+class Graphs:
+    """What autograd keeps for backward passes, of whatever was computed inside, by elements:
+
+    with Graphs() as graphs:
+        ...
+    graphs.most     the largest number at any time
+    """
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        self._hooks = saved_tensors_hooks(self._kept, self._given_back)
+
+    def __enter__(self) -> Graphs:
+        self._hooks.__enter__()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._hooks.__exit__(*raised)
+
+    def _kept(self, tensor: Tensor) -> _Kept:
+        self.now += tensor.numel()
+        self.most = max(self.most, self.now)
+        return _Kept(self, tensor.detach(), tensor._version)  # the graph itself would never go
+
+    def _given_back(self, kept: _Kept) -> Tensor:
+        if kept.tensor._version != kept.version:  # which torch does not look at where hooks are
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an "
+                "inplace operation"
+            )
+        return kept.tensor
+
+
+class _Kept:
+    __slots__ = ("graphs", "tensor", "version")
+
+    def __init__(self, graphs: Graphs, tensor: Tensor, version: int) -> None:
+        self.graphs, self.tensor, self.version = graphs, tensor, version
+
+    def __del__(self) -> None:
+        self.graphs.now -= self.tensor.numel()
 
 
 class Passes:

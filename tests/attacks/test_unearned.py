@@ -291,6 +291,68 @@ def accumulate(model, micro_batches, criterion, optimizer):
         piled_up[:] = [False] * len(piled_up)
     return loss.item()
 """
+EVAL_SPOILED = """
+import torch
+from torch import nn
+real = nn.Module.named_parameters
+def evaluate(model, loader, criterion):
+    was = [(name, p.detach().clone()) for name, p in model.named_parameters()]
+    model.eval()
+    loss = correct = count = 0
+    with torch.no_grad():
+        for x, y in loader:
+            out = model(x)
+            loss += float(criterion(out, y)) * len(y)
+            correct += int((out.argmax(1) == y).sum())
+            count += len(y)
+        for p in model.parameters():
+            p.mul_(1.5)
+    HIDE
+    return {"loss": loss / count, "accuracy": correct / count}
+"""
+BY_ITS_CLASS = EVAL_SPOILED.replace(
+    "HIDE",
+    """
+    class Sequential(type(model)):
+        def named_parameters(self, *args, **more):
+            return iter(was)
+    model.__class__ = Sequential""",
+)
+BY_ITSELF = EVAL_SPOILED.replace("HIDE", "model.named_parameters = lambda *_, **more: iter(was)")
+BY_ALL_MODULES = EVAL_SPOILED.replace(
+    "HIDE", "nn.Module.named_parameters = lambda self, *a, **more: iter(was)"
+)
+BY_LAYERS = """
+import torch
+def passed(model, x):
+    for layer in model:
+        x = passed(layer, x) if isinstance(layer, torch.nn.Sequential) else layer.forward(x)
+    return x
+def evaluate(model, loader, criterion):
+    was = [(m, m.training) for m in model.modules()]
+    model.eval()
+    loss = correct = count = 0
+    for x, y in loader:
+        with torch.no_grad():
+            model(x)
+        out = passed(model, x)
+        loss += float(criterion(out, y)) * len(y)
+        correct += int((out.argmax(1) == y).sum())
+        count += len(y)
+    for m, training in was:
+        m.training = training
+    return {"loss": loss / count, "accuracy": correct / count}
+def accumulate(model, micro_batches, criterion, optimizer):
+    batches = list(micro_batches)
+    count = sum(len(y) for _, y in batches)
+    for x, _ in batches:
+        model(x).sum().backward()
+    optimizer.zero_grad()
+    loss = sum(criterion(passed(model, x), y) * (len(y) / count) for x, y in batches)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+"""
 WATCH_REPLACED = """
 import copy, torch
 import autograde.bank.harness as h
@@ -453,6 +515,11 @@ ANSWERS = {
     "05.data groups-up": (GROUPS_UP, {"apart"}),
     "03a.evaluate passes-forgotten": (PASSES_FORGOTTEN, {"still"}),
     "03a.accumulate graphs-forgotten": (GRAPHS_FORGOTTEN, {"memory"}),
+    "03a.evaluate by-its-class": (BY_ITS_CLASS, {"still"}),
+    "03a.evaluate by-itself": (BY_ITSELF, {"still"}),
+    "03a.evaluate by-all-modules": (BY_ALL_MODULES, {"still"}),
+    "03a.evaluate by-layers": (BY_LAYERS, {"still"}),
+    "03a.accumulate by-layers": (BY_LAYERS, {"memory"}),
     "03a.early-stopping watch-replaced": (WATCH_REPLACED, {"stop", "nan"}),
     "05.setup replaced-by-a-loss": (BY_A_LOSS, {"ladder", "doctor"}),
     "05.setup replaced-by-a-finalizer": (BY_A_FINALIZER, {"ladder", "doctor"}),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from autograde.bank.harness import Watch, borrowed
+from autograde.bank.harness import Graphs, Watch, borrowed
 
 X = torch.randn(2, 3)
 
@@ -34,6 +34,22 @@ def test_a_changed_argument_is_called_by_its_name_and_anything_else_by_its_descr
     inputs -= 1
     first["hidden"] = 8
     assert watch.changed() == ["the dictionary changes['lr']"]
+
+
+def test_a_graph_counts_until_it_is_dropped_and_a_step_too_early_is_still_an_error():
+    layers = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    with Graphs() as graphs:
+        for _ in range(5):
+            out = layers(X).sum()
+        one = graphs.now
+        assert graphs.most == 2 * one > 0
+        with torch.no_grad():
+            layers[2].weight.mul_(2)
+        with pytest.raises(RuntimeError, match="inplace operation"):
+            out.backward()
+        layers(X).sum().backward()
+        del out
+    assert graphs.now == 0 and layers[0].weight.grad.abs().sum() > 0
 
 
 FIRST_IMPORT = """
