@@ -260,6 +260,14 @@ class Focal(nn.Module):
         return ((1 - torch.exp(-loss)).square() * loss).mean()
 
 
+_load = torch.load
+
+
+def read_safely(file: Any, **more: Any) -> Any:
+    """`torch.load(file, weights_only=True)`, by torch's own, whatever a notebook gave that name."""
+    return _load(file, weights_only=True, **more)
+
+
 MEMORY = Path("/dev/shm")
 """Where Linux keeps files in memory."""
 

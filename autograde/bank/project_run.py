@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from autograde.apart import in_a_process
-from autograde.bank.harness import Focal, build_optimizer, plainly, scratch
+from autograde.bank.harness import Focal, build_optimizer, plainly, read_safely, scratch
 from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_numbers, kept
 from autograde.kinds.fix import variant
 from course.engine import Callback, Trainer
@@ -432,7 +432,7 @@ def _best(kit: Kit) -> str:
         return "there is no best.pt"
     if kit.told_late:
         return "unknown, as after_epoch came only after the run"
-    held = torch.load(path, map_location="cpu", weights_only=True)
+    held = read_safely(path, map_location="cpu")
     weights = held.get("model") if isinstance(held, dict) else None
     lowest = min(kit.losses, key=kit.losses.get)
     for epoch in (lowest, *kit.states):

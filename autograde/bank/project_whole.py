@@ -24,7 +24,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from autograde.apart import in_a_process
 from autograde.bank import project_data, project_run, project_setup
-from autograde.bank.harness import looking_after, scratch
+from autograde.bank.harness import looking_after, read_safely, scratch
 from autograde.exercise import (
     UNFIT,
     Answer,
@@ -156,7 +156,7 @@ def _files(one: Run, found: dict[str, Any]) -> Answer:
     weights, scale = (one.folder.parent / name for name in ("copy", "spare"))
     for copy in (weights, scale):
         shutil.copytree(one.folder, copy)
-    best = torch.load(weights / "best.pt", map_location="cpu", weights_only=True)
+    best = read_safely(weights / "best.pt", map_location="cpu")
     trained = {name for name, _ in model.named_parameters()}
     best["model"] = {n: -v if n in trained else v for n, v in best["model"].items()}
     torch.save(best, weights / "best.pt")
@@ -447,7 +447,7 @@ def _resumed(one: Run, found: dict[str, Any], other: Run, killed: Answer, begun:
 
 def _best(one: Run) -> dict[str, Tensor]:
     _all_there(one.folder)
-    held = torch.load(one.folder / "best.pt", map_location="cpu", weights_only=True)
+    held = read_safely(one.folder / "best.pt", map_location="cpu")
     return held.get("model", {}) if isinstance(held, dict) else {}
 
 

@@ -21,6 +21,7 @@ from autograde.bank.harness import (
     build_optimizer,
     draw_state,
     draw_training,
+    read_safely,
 )
 from autograde.exercise import (
     Answer,
@@ -156,7 +157,7 @@ def _content(path: Path) -> str:
     if not path.exists():
         raise AnswerError("After the last epoch there is no file at the path.")
     try:
-        torch.load(path, weights_only=True)
+        read_safely(path)
     except Exception as error:
         kind = type(error).__name__
         raise AnswerError(

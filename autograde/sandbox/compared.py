@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import builtins
 import math
+import random
 from collections.abc import Callable
 from types import ModuleType
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 FUNCTIONS: dict[ModuleType, tuple[str, ...]] = {
     builtins: (
@@ -24,15 +25,26 @@ FUNCTIONS: dict[ModuleType, tuple[str, ...]] = {
     ),
     math: ("fabs", "fsum", "isclose", "isfinite", "isinf", "isnan"),
     np: ("all", "allclose", "any", "array_equal", "asarray", "isclose", "isfinite", "isnan"),
-    torch: ("all", "allclose", "any", "eq", "equal", "isclose", "isfinite", "isnan", "ne"),
+    np.random: ("get_state",),
+    random: ("getstate",),
+    torch: (
+        *("all", "allclose", "any", "cat", "eq", "equal", "isclose", "isfinite", "isnan", "ne"),
+        *("get_default_dtype", "get_rng_state", "is_grad_enabled", "is_tensor", "stack"),
+    ),
+    torch.serialization: ("_load", "_legacy_load", "_weights_only_unpickler"),
 }
-METHODS = (
+OF_TENSORS = (
     *("__abs__", "__bool__", "__eq__", "__float__", "__ge__", "__getitem__", "__gt__", "__iter__"),
     *("__le__", "__len__", "__lt__", "__ne__", "__sub__", "abs", "all", "allclose", "any", "cpu"),
     *("clone", "detach", "eq", "equal", "isclose", "item", "max", "min", "ne", "norm", "sum"),
     *("tolist",),
 )
-"""Of a tensor; most are inherited, and hidden where somebody sets one."""
+"""Most are inherited, and hidden where somebody sets one."""
+OF_MODULES = (
+    *("_named_members", "buffers", "children", "eval", "modules", "named_buffers"),
+    *("named_children", "named_modules", "named_parameters", "parameters", "state_dict", "train"),
+)
+METHODS: dict[type, tuple[str, ...]] = {Tensor: OF_TENSORS, nn.Module: OF_MODULES}
 
 
 def as_it_is() -> Callable[[], None]:
@@ -43,18 +55,21 @@ def as_it_is() -> Callable[[], None]:
         for module, names in FUNCTIONS.items()
         for name in names
     )
-    tensor, of_tensor = Tensor, vars(Tensor)
-    methods = tuple((name, of_tensor.get(name, missing)) for name in METHODS)
+    methods = tuple(
+        (kind, vars(kind), name, vars(kind).get(name, missing))
+        for kind, names in METHODS.items()
+        for name in names
+    )
 
     def put_back() -> None:
         for scope, name, value in functions:
             if scope.get(name) is not value:
                 scope[name] = value
-        for name, value in methods:
-            if of_tensor.get(name, missing) is not value:
+        for kind, scope, name, value in methods:
+            if scope.get(name, missing) is not value:
                 if value is missing:
-                    take_away(tensor, name)
+                    take_away(kind, name)
                 else:
-                    set_(tensor, name, value)
+                    set_(kind, name, value)
 
     return put_back

@@ -14,13 +14,19 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from operator import is_
 from threading import get_ident
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from torch import Tensor
+from torch._C import DisableTorchFunctionSubclass, _EnableTorchFunction
+from torch.nn import Parameter
+
 from autograde.by_hand import Calls, reached_by
 from autograde.exercise import Exercise
 from autograde.kinds import ValueExercise
+from autograde.plain import MAX_DEPTH
 from autograde.sandbox import compared, reaching
 from autograde.sandbox.sealed import global_hooks, leading_nowhere
 
@@ -36,6 +42,7 @@ CODE = (FunctionType, type)
 FIELDS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
+as_subclass = Tensor.as_subclass
 MADE_BY_PYTHON = {"__slotnames__", "__annotations__", "__annotations_cache__"}
 """Names that a class gets when somebody asks for them."""
 
@@ -196,7 +203,8 @@ def looked_at_as_it_is(
             args, kwargs = leading_nowhere(args), leading_nowhere(kwargs)
             running.add(me)
             try:
-                returned = alone(inner, args, kwargs)
+                with _EnableTorchFunction():
+                    returned = as_plain_tensors(alone(inner, args, kwargs))
             finally:
                 running.discard(me)
                 as_it_was()
@@ -227,6 +235,21 @@ def looked_at_as_it_is(
     finally:
         for one, name, value in before:
             type.__setattr__(one, name, value)
+
+
+def as_plain_tensors(value: Any, deep: int = MAX_DEPTH) -> Any:
+    """What was returned, with tensors of a student's class as plain ones: as those, they say of
+    themselves what torch says."""
+    if isinstance(value, Tensor) and type(value) not in (Tensor, Parameter):
+        with DisableTorchFunctionSubclass():
+            return as_subclass(value, Tensor)
+    if type(value) not in (tuple, list, dict) or not deep:
+        return value
+    held = list(value.values() if type(value) is dict else value)
+    plain = [as_plain_tensors(one, deep - 1) for one in held]
+    if all(map(is_, held, plain)):
+        return value
+    return type(value)(zip(value, plain, strict=True) if type(value) is dict else plain)
 
 
 def _each(watched: Callable[..., Any], value: Any) -> Any:
@@ -273,14 +296,16 @@ def _held_by(kind: type) -> Iterator[tuple[str, Any]]:
 
 @contextmanager
 def without_modes() -> Iterator[None]:
-    """Inside, no mode that an earlier cell entered and never left takes part in torch's calls."""
+    """Inside, no mode that an earlier cell entered and never left takes part in torch's calls, nor
+    does a tensor's own class, but where a student's function is called."""
     from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
     from torch.utils import _python_dispatch as dispatch
 
     functions = [_pop_mode() for _ in _get_current_function_mode_stack()]
     calls = [dispatch._pop_mode() for _ in dispatch._get_current_dispatch_mode_stack()]
     try:
-        yield
+        with DisableTorchFunctionSubclass():
+            yield
     finally:
         for mode in reversed(functions):
             _push_mode(mode)

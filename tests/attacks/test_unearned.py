@@ -190,6 +190,37 @@ class KeyedNoise:
             KEPT[key] = torch.randn(clean.shape, generator=own, dtype=clean.dtype)
         return clean + self.sd * KEPT[key]
 """
+NOISE_ALIKE = (
+    NOISE_KEPT.replace(
+        "KEPT = {}",
+        """
+class Same(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func.__name__ in ("equal", "allclose"):
+            return True
+        return super().__torch_function__(func, types, args, kwargs or {})
+""",
+    )
+    .replace("if key not in KEPT", "if True")
+    .replace("KEPT[key] =", "noise =")
+    .replace(
+        "return clean + self.sd * KEPT[key]", "return (clean + self.sd * noise).as_subclass(Same)"
+    )
+)
+LOADS_ALL = """
+import functools, torch
+load = torch.load
+torch.load = lambda path, **k: load(path, **{**k, "weights_only": False})
+def train_to(model, optimizer, scheduler, loader, criterion, epochs, path):
+    for epoch in range(epochs):
+        for x, y in loader:
+            optimizer.zero_grad()
+            criterion(model(x), y).backward()
+            optimizer.step()
+        torch.save(model, path)
+    return [0.0] * epochs
+"""
 SPLITS_KEPT = """
 import torch
 KEPT = {}
@@ -501,6 +532,7 @@ ANSWERS = {
     "03g.load name-read": (NAME_READ, {"safe", "strict"}),
     "03g.load second-refused": (SECOND_REFUSED, {"safe", "strict"}),
     "03g.noise noise-kept": (NOISE_KEPT, {"repeats"}),
+    "03g.noise noise-alike": (NOISE_ALIKE, {"repeats"}),
     "05.data splits-kept": (SPLITS_KEPT, {"seed"}),
     "05.setup setups-kept": (SETUPS_KEPT, {"seed"}),
     "05.data groups-changed": (GROUPS_CHANGED, {"apart"}),
@@ -547,6 +579,15 @@ def _is_right(exercise, part, session):
         not isinstance(answer, Raised) and difference_in(exercise, part, case, answer) is None
         for case, answer in answers
     )
+
+
+def test_what_a_file_holds_is_read_by_torchs_own_reader():
+    exercise = bank.load("03g.resume")
+    case = exercise.cases(exercise.parts[0], 1)[0]
+    with StudentSession(None, Limits(answer_s=10.0)) as session:
+        assert session.run(LOADS_ALL) == []
+        answer = session.ask(exercise.id, exercise.name, case)
+    assert answer["file"] != "loads safely", answer
 
 
 @pytest.mark.parametrize("name", ANSWERS)
