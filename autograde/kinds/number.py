@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autograde.exercise import AnswerError, Draw, Part, Wrong
-from autograde.kinds.value import NO_NAME, UNSET, Said, ValueExercise, brief
+from autograde.kinds.value import NO_NAME, UNSET, Said, ValueExercise, _none, brief
 from autograde.kit.question import Question
 from autograde.kit.student import plain_name
 from autograde.verdict import PartResult, Verdict
@@ -200,7 +200,7 @@ class Number(ValueExercise):
             else:
                 alike = agrees(value, got, self.within)
             if alike:
-                return replace(wrong, message=wrong.message.format(**inputs))
+                return replace(wrong, function=_none, message=wrong.message.format(**inputs))
         return None
 
     @property

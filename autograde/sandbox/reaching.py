@@ -22,12 +22,13 @@ from typing import Any
 import course
 
 FRAMES, OBJECTS, TRACED = "frames", "objects", "traced"
-THREADS, CHANGED = "threads", "changed"
+THREADS, CHANGED, ANSWERS = "threads", "changed", "answers"
 WORDS = {
     FRAMES: "its code asked Python for frames through which the check's own variables can be read",
     OBJECTS: "its code asked the garbage collector for objects, which also finds the check's own",
     TRACED: "its code had Python call it at each line or call, which shows the check's variables",
     THREADS: "a thread that its code had started was still running after a function had returned",
+    ANSWERS: "its code asked the bank for an exercise, which holds the right answer",
     CHANGED: "functions or classes by which its answer is looked at were replaced meanwhile",
 }
 """Sentences for a person who reads the code, by what is told."""
@@ -36,9 +37,12 @@ EVENTS = {
     "object.__getattr__": FRAMES, "gc.get_objects": OBJECTS, "gc.get_referrers": OBJECTS,
     "gc.get_referents": OBJECTS, "sys.settrace": TRACED,
 }  # fmt: skip
+ASKED_FOR = "autograde.exercise"
+"""Event of our own: an exercise that is answered by a value is handed over."""
 LEAD_TO_FRAMES = {"tb_frame": "tb_frame", "gi_frame": "gi_code", "cr_frame": "cr_code",
                   "ag_frame": "ag_code"}  # fmt: skip
 CHECK = str(Path(__file__).parent.parent)
+HANDING = tuple(str(Path(__file__).with_name(name)) for name in ("stubs.py", "sealed.py"))
 LIBRARIES = (
     CHECK, str(Path(course.__file__).parent), "<frozen", *sysconfig.get_paths().values(),
     *site.getsitepackages(),
@@ -90,12 +94,14 @@ def _hook(tell: Tell, codes_are: dict[str, bool]) -> Callable[[str, tuple[Any, .
         sys._getframe,
         threading.get_ident,
     )
-    asks, is_checks, looking = _asks, _is_checks, set[int]()
+    asks, is_checks, looking, by_the_kit = _asks, _is_checks, set[int](), _by_the_kit
 
     def look(event: str, args: tuple[Any, ...]) -> None:
         if event == "object.__setattr__":
             codes_are["touched"] = True
             return
+        if event == ASKED_FOR and not by_the_kit(frame_at(1)):
+            tell(ANSWERS)
         kind = kind_of(event)
         if kind is None or (event == "object.__getattr__" and args[1] not in lead):
             return
@@ -111,6 +117,13 @@ def _hook(tell: Tell, codes_are: dict[str, bool]) -> Callable[[str, tuple[Any, .
             looking.discard(me())
 
     return look
+
+
+def _by_the_kit(frame: FrameType | None) -> bool:
+    """Whether `ask`, `check` or the like is what an exercise is handed to."""
+    while frame is not None and frame.f_code.co_filename in HANDING:
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(CHECK)
 
 
 def _asks(frame: FrameType | None) -> bool:

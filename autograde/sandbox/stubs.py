@@ -4,8 +4,10 @@
     course      what an exercise asks to write by hand works in ordinary cells, and refuses from a
                 graded call until the next cell; so do copies of its code made in an earlier cell,
                 and processes started there; the grader says which is the case (`board`)
-    values      the answer to a number or a choice stays: whoever reads the bank knows it at home
-    files       the bank and the files that hold references are covered (`covered`)
+    values      the answer to a number or a choice stays, as its question depends on it, and who
+                reads the bank knows it at home; `bank.load` alone finds it, and tells the grader
+                of all but `ask`, `check` and the like
+    files       the bank and the files that hold references or write solutions are covered
 
 What this can't stop is a student who pastes the text of the course's own function as the answer, or
 rewrites its bytecode: the course is public, and what is handed in is then a right answer in
@@ -44,8 +46,9 @@ from autograde.by_hand import (
     refusal,
 )
 from autograde.exercise import Exercise, NotAllowedError
-from autograde.sandbox import copies, kernel
+from autograde.sandbox import copies, kernel, reaching
 from autograde.sandbox.board import numbers
+from autograde.sandbox.sealed import sealed
 
 STAND_INS = {"course.engine.step": ("course.debug.museum.exhibit",)}
 """Modules that hold the same answers under other names, by the module that an exercise guards."""
@@ -80,6 +83,29 @@ def leave_only_questions() -> None:
     )
     covered()  # while each reference still says what it is made of
     _take_answers(exercises)
+    _hide_values()
+
+
+def _hide_values() -> None:
+    """Of the exercises that are answered by a value, what holds them is no module any more, but a
+    function that leads to none of them."""
+    entries, tell, usual = bank.asks_for_value(), sys.audit, bank.load
+    held = {id: entry.load() for id, entry in entries.items()}
+    for entry in entries.values():
+        sys.modules.pop(entry.module, None)
+        vars(bank).pop(entry.module.rpartition(".")[2], None)
+
+    def found(id: str) -> Exercise:
+        tell(reaching.ASKED_FOR, id)
+        return held[id]
+
+    found, known = sealed(found), frozenset(held)
+
+    def load(id: str) -> Exercise:
+        return found(id) if id in known else usual(id)
+
+    load.__doc__ = usual.__doc__
+    bank.load = load
 
 
 @cache
@@ -87,7 +113,8 @@ def covered() -> tuple[Path, ...]:
     """Files and folders that a student's process must not be able to read; asked for before the
     answers are taken."""
     paths = [Path(folder) for folder in bank.__path__]
-    paths.append(Path(autograde.__file__).parent / "classroom" / "example")
+    package = Path(autograde.__file__).parent
+    paths += [package / "classroom" / "example", package / "expand.py", package / "authoring.py"]
     paths.append(Path(importlib.util.find_spec("greenlet").origin).parent)
     for entry in bank.asks_for_code().values():
         for name in sorted(guarded_with_stand_ins(entry.load())):

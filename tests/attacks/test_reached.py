@@ -5,7 +5,7 @@ import pytest
 from autograde import bank
 from autograde.referee import judge
 from autograde.sandbox.limits import Limits
-from autograde.sandbox.reaching import CHANGED, FRAMES, OBJECTS, THREADS, TRACED
+from autograde.sandbox.reaching import ANSWERS, CHANGED, FRAMES, OBJECTS, THREADS, TRACED
 from autograde.sandbox.session import StudentSession
 from tests.attacks.submissions import HONEST
 
@@ -77,6 +77,15 @@ REACH = {
                  "    return right(p, m)"),
         THREADS,
     ),
+    "answers": (
+        CLIP,
+        (AROUND, "import autograde\nfrom concurrent.futures import ThreadPoolExecutor\n"
+                 "bank = getattr(autograde, '%snk' % 'ba')\n"
+                 "task = ThreadPoolExecutor(1).submit(bank.load, '03a.order')\n"
+                 "order = getattr(task.result(), 'right_%s' % 'value')('')\n"
+                 "def clip_by_global_norm(p, m): return right(p, m)"),
+        ANSWERS,
+    ),
     "changed": (
         CLIP,
         (AROUND, "import autograde.bank.harness as h\ndef clip_by_global_norm(p, m):\n"
@@ -100,6 +109,10 @@ EVERYDAY = {
     "workers": "import torch\nfrom torch.utils.data import DataLoader\n"
                "loader = DataLoader(list(range(4)), num_workers=1, persistent_workers=True)\n"
                "list(loader)\ndef clip_by_global_norm(p, m): return right(p, m)",
+    "asked": "from autograde import ask, check, hint, student\nstudent('ada')\n"
+             "ask('03a.windows'), ask('03a.order'), hint('03a.order')\n"
+             "assert check('03a.windows', {'batches': 1}).points == 0\n"
+             "def clip_by_global_norm(p, m): return right(p, m)",
     "collected": "import gc, weakref\ndef clip_by_global_norm(p, m):\n    gc.collect()\n"
                  "    return right(p, m)",
     "warned": "import warnings, collections, dataclasses, typing, enum\n"
@@ -135,6 +148,14 @@ def test_what_leads_to_the_check_is_noted(name):
 def test_everyday_code_is_not_noted_and_keeps_its_points(name):
     noted, verdict = graded(CLIP, (AROUND, EVERYDAY[name]))
     assert noted == set() and verdict.passed
+
+
+def test_an_exercise_answered_by_a_value_is_in_no_module_and_no_solution_can_be_written():
+    with StudentSession(None, Limits()) as session:
+        (said,) = session.run("import autograde.bank.order")
+        session.run("import autograde.expand as expand")
+        (empty,) = session.run("expand.expand")
+    assert said["ename"] == "ModuleNotFoundError" and empty["ename"] == "AttributeError"
 
 
 def test_a_stack_of_ones_own_cannot_be_left():
