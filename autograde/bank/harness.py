@@ -45,7 +45,6 @@ import random
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -586,11 +585,8 @@ def _held_by(modules: Mapping[str, nn.Module], kind: str) -> Iterator[tuple[str,
                 yield f"{name}.{key}" if name else key, value
 
 
-@contextmanager
-def plain_tensors() -> Iterator[None]:
-    """Inside, a tensor's own class takes no part in what torch does with it."""
-    with torch._C.DisableTorchFunctionSubclass(), torch._C._DisableTorchDispatch():
-        yield
+plain_tensors = torch._C.DisableTorchFunctionSubclass
+"""Inside, a tensor's own class takes no part in what torch does with it."""
 
 
 def borrowed(returned: Any, handed: Mapping[str, Any]) -> list[str]:
