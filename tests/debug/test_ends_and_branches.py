@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from course.debug.relations import bootstrapped
+from course.debug.relations import bootstrapped, verified
 from tests.debug.faulty.eleventh.kit import Columns
 from tests.debug.faulty.thirteenth.kit import gen, loader, mlp
 from tests.debug.faulty.twelfth.kit import pack
@@ -64,3 +64,59 @@ def test_cells_with_numbers_have_ends_too(kind, is_told):
     made = pack(model, adam(model), loader(walk(640, kind), 32), loss_of)
     found = said(bootstrapped.ends, made)
     assert found == ["terminal-bootstrapped"] * is_told
+
+
+class Both(nn.Module):
+    """An encoder of two things, in one call."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.f, self.kind = mlp(10, 16, 6), kind
+
+    def forward(self, a, b=None):
+        if b is None:
+            return self.f(a)
+        return (self.f(a), self.f(b)) if self.kind == "two returned" else self.f(torch.cat([a, b]))
+
+
+@cases(
+    faulty=["two calls", "two returned", "joined", "cosine"],
+    sound=["as the data say", "1 is different", "far is right"],
+)
+def test_pairs_that_a_metric_wants_alike_are_drawn_together(kind, is_told):
+    torch.manual_seed(0)
+    own = gen(1)
+    centres, a = torch.randn(12, 10, generator=own), torch.randint(12, (512,), generator=own)
+    same = torch.rand(512, generator=own) < 0.5
+    other = torch.where(same, a, (a + torch.randint(1, 12, (512,), generator=own)) % 12)
+    x, y = (centres[i] + 0.5 * torch.randn(512, 10, generator=own) for i in (a, other))
+    answer = ~same if kind == "1 is different" else same
+    data = Columns(a=x, b=y, answer=answer.float())
+    model = Both(kind)
+
+    def distances(b):
+        if kind == "two returned":
+            return F.pairwise_distance(*model(b["a"], b["b"]))
+        if kind == "joined":
+            return F.pairwise_distance(*model(b["a"], b["b"]).chunk(2))
+        return F.pairwise_distance(model(b["a"]), model(b["b"]))
+
+    def loss_of(m, b):
+        if kind == "cosine":
+            return F.cosine_embedding_loss(m(b["a"]), m(b["b"]), 1 - 2 * b["answer"], 0.2)
+        apart = 1 - b["answer"] if kind == "as the data say" else b["answer"]
+        d = distances(b)
+        return ((1 - apart) * d**2 + apart * F.relu(1.5 - d) ** 2).mean()
+
+    held = loader(data, 64, shuffle=False)
+
+    @torch.no_grad()
+    def evaluate():
+        d = torch.cat([distances(b) for b in held])
+        alike = torch.cat([b["answer"] for b in held]) == (0 if kind == "1 is different" else 1)
+        if kind == "far is right":  # what counts is that pairs differ, e.g. one and its opposite
+            alike = ~alike
+        return {"auc": (d[alike][:, None] < d[~alike]).float().mean().item()}
+
+    made = pack(model, adam(model), loader(data, 32), loss_of, evaluate=evaluate, val_loader=held)
+    assert said(verified.alike, made) == ["loss-negated"] * is_told
