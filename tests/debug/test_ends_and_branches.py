@@ -1,10 +1,12 @@
 """Small programs for relations on ends of episodes, pairs and branches, faulty and sound."""
 
+import copy
+
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from course.debug.relations import bootstrapped, verified
+from course.debug.relations import bootstrapped, collapsed, verified
 from tests.debug.faulty.eleventh.kit import Columns
 from tests.debug.faulty.thirteenth.kit import gen, loader, mlp
 from tests.debug.faulty.twelfth.kit import pack
@@ -120,3 +122,70 @@ def test_pairs_that_a_metric_wants_alike_are_drawn_together(kind, is_told):
 
     made = pack(model, adam(model), loader(data, 32), loss_of, evaluate=evaluate, val_loader=held)
     assert said(verified.alike, made) == ["loss-negated"] * is_told
+
+
+class Views(nn.Module):
+    """An encoder with what some methods put behind it."""
+
+    def __init__(self, last):
+        super().__init__()
+        layers = nn.Linear(10, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 6)
+        self.f = nn.Sequential(*layers, last)
+        self.guess, self.white = mlp(6, 12, 6), nn.BatchNorm1d(6, affine=False)
+        self.back, self.head = nn.Linear(6, 10), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.f(x)
+
+
+def agree(kind, m, slow, b):
+    """The loss of both outputs of each row."""
+    near = F.cosine_similarity
+    if kind == "joined":
+        one, two = m(torch.cat([b["one"], b["two"]])).chunk(2)
+    else:
+        one, two = m(b["one"]), m(b["two"])
+    if kind in ("guessed", "stop-gradient", "slow copy"):
+        aims = one, two
+        if kind == "stop-gradient":
+            aims = one.detach(), two.detach()
+        if kind == "slow copy":
+            with torch.no_grad():
+                aims = slow(b["one"]), slow(b["two"])
+        return -(near(m.guess(one), aims[1]) + near(m.guess(two), aims[0])).mean() / 2
+    if kind == "negatives":
+        scores = F.normalize(one, dim=1) @ F.normalize(two, dim=1).T / 0.2
+        rows = torch.arange(len(one))
+        return (F.cross_entropy(scores, rows) + F.cross_entropy(scores.T, rows)) / 2
+    if kind == "whitened":
+        return F.mse_loss(m.white(one), m.white(two))
+    cost = F.mse_loss(one, two)
+    if kind == "spread kept":
+        cost = cost + sum(F.relu(1 - z.std(0)).mean() for z in (one, two))
+    if kind == "also classified":
+        cost = cost + sum(F.cross_entropy(m.head(z), b["y"]) for z in (one, two))
+    if kind == "also restored":
+        cost = cost + F.mse_loss(m.back(one), b["one"]) + F.mse_loss(m.back(two), b["two"])
+    return cost
+
+
+@cases(
+    faulty=["plain", "guessed", "joined"],
+    sound=["stop-gradient", "slow copy", "negatives", "whitened", "normed last", "spread kept",
+           "also classified", "also restored"],
+)  # fmt: skip
+def test_two_views_agree_on_more_than_one_point(kind, is_told):
+    torch.manual_seed(0)
+    own = gen(2)
+    inner = torch.randn(320, 4, generator=own) @ torch.randn(4, 10, generator=own)
+    one, two = (inner + 0.3 * torch.randn(320, 10, generator=own) for _ in range(2))
+    data = Columns(one=one, two=two, y=torch.randint(3, (320,), generator=own))
+    model = Views(nn.BatchNorm1d(6, affine=False) if kind == "normed last" else nn.Identity())
+    slow = copy.deepcopy(model).requires_grad_(False)
+    made = pack(
+        model,
+        torch.optim.SGD(model.parameters(), 0.05, momentum=0.9),
+        loader(data, 32),
+        lambda m, b: agree(kind, m, slow, b),
+    )
+    assert said(collapsed.to_a_point, made) == ["loss-through-target"] * is_told
