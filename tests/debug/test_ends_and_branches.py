@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from course.debug.relations import bootstrapped, collapsed, verified
+from course.debug.relations import bootstrapped, collapsed, recurrent, verified
 from tests.debug.faulty.eleventh.kit import Columns
 from tests.debug.faulty.thirteenth.kit import gen, loader, mlp
 from tests.debug.faulty.twelfth.kit import pack
@@ -189,3 +189,60 @@ def test_two_views_agree_on_more_than_one_point(kind, is_told):
         lambda m, b: agree(kind, m, slow, b),
     )
     assert said(collapsed.to_a_point, made) == ["loss-through-target"] * is_told
+
+
+ROUNDS = 6
+
+
+class Loop(nn.Module):
+    """A layer in a loop, in one of several ways."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.emb = kind, nn.Embedding(8, 12)
+        self.cell = nn.LSTMCell(12, 16) if kind == "two states" else nn.GRUCell(12, 16)
+        self.from_h, self.from_x = nn.Linear(16, 16), nn.Linear(12, 16)
+        self.refine, self.out = nn.Linear(28, 16), nn.Linear(16, 4)
+
+    def forward(self, ids):
+        h, c, kind = torch.zeros(len(ids), 16), torch.zeros(len(ids), 16), self.kind
+        if kind == "views":  # the last is compared with the others, which are held
+            *aims, h = [self.cell(self.emb(ids[:, t]), c) for t in range(3)]
+            return self.out(h + sum(a.detach() for a in aims))
+        if kind == "refined":  # one input, and only the last round is trained
+            for _ in range(3):
+                h = torch.tanh(self.refine(torch.cat([self.emb(ids[:, 0]), h.detach()], 1)))
+            return self.out(h)
+        outputs = []
+        for t in range(ROUNDS):
+            x = self.emb(ids[:, t])
+            if kind in ("each round", "two states", "by hand", "scored in each round"):
+                h, c = h.detach(), c.detach()
+            if kind == "windows" and t % 2 == 0:
+                h = h.detach()
+            with torch.set_grad_enabled(kind != "last with a graph" or t == ROUNDS - 1):
+                if kind == "two states":
+                    h, c = self.cell(x, (h, c))
+                elif kind == "by hand":
+                    h = torch.tanh(self.from_x(x) + self.from_h(h))
+                else:
+                    h = self.cell(x, h)
+            outputs.append(self.out(h))
+        return sum(outputs) if kind == "scored in each round" else outputs[-1]
+
+
+@cases(
+    faulty=["each round", "two states", "by hand"],
+    sound=["whole", "windows", "last with a graph", "scored in each round", "refined", "views"],
+)
+def test_a_loop_of_which_only_the_last_round_learns_is_told(kind, is_told):
+    torch.manual_seed(0)
+    ids = torch.randint(8, (320, ROUNDS), generator=gen(4))
+    model = Loop(kind)
+    made = pack(
+        model,
+        adam(model),
+        loader(Columns(ids=ids, y=ids[:, 0] % 4), 32),
+        lambda m, b: F.cross_entropy(m(b["ids"]), b["y"]),
+    )
+    assert said(recurrent.goes_back, made) == ["loss-without-gradient"] * is_told
