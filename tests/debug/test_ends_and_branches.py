@@ -11,6 +11,7 @@ from tests.debug.faulty.eleventh.kit import Columns
 from tests.debug.faulty.thirteenth.kit import gen, loader, mlp
 from tests.debug.faulty.twelfth.kit import pack
 from tests.debug.told import cases, said
+from tests.second_device import second_device
 
 
 def adam(model):
@@ -205,7 +206,8 @@ class Loop(nn.Module):
         self.refine, self.out = nn.Linear(28, 16), nn.Linear(16, 4)
 
     def forward(self, ids):
-        h, c, kind = torch.zeros(len(ids), 16), torch.zeros(len(ids), 16), self.kind
+        kind = self.kind
+        h = c = self.emb.weight.new_zeros(len(ids), 16)
         if kind == "views":  # the last is compared with the others, which are held
             *aims, h = [self.cell(self.emb(ids[:, t]), c) for t in range(3)]
             return self.out(h + sum(a.detach() for a in aims))
@@ -246,3 +248,23 @@ def test_a_loop_of_which_only_the_last_round_learns_is_told(kind, is_told):
         lambda m, b: F.cross_entropy(m(b["ids"]), b["y"]),
     )
     assert said(recurrent.goes_back, made) == ["loss-without-gradient"] * is_told
+
+
+def test_outputs_on_another_device_are_made_up_there():
+    """Views and a loop, with model and batches on a second device."""
+    own = gen(5)
+    ids = torch.randint(8, (64, ROUNDS), generator=own)
+    x, y = torch.randn(2, 64, 10, generator=own)
+    y = x + 0.3 * y
+    with second_device() as device:
+        loop, views = Loop("each round").to(device), Views(nn.Identity()).to(device)
+        runs = loader(Columns(ids=ids.to(device), y=ids[:, 0].to(device) % 4), 32)
+        pairs = loader(Columns(one=x.to(device), two=y.to(device)), 32)
+        told = said(recurrent.goes_back, pack(
+            loop, adam(loop), runs, lambda m, b: F.cross_entropy(m(b["ids"]), b["y"])
+        ))  # fmt: skip
+        told += said(collapsed.to_a_point, pack(
+            views, torch.optim.SGD(views.parameters(), 0.1, momentum=0.9), pairs,
+            lambda m, b: agree("guessed", m, None, b),
+        ))  # fmt: skip
+    assert told == ["loss-without-gradient", "loss-through-target"]

@@ -85,7 +85,7 @@ def _only_at_ends(met: Tensor, reward: Tensor, flags: list[Tensor]) -> Iterator[
     """The next state's value counts in the few rows in which a flag is up, and in no other."""
     alone = _alone(met, reward)
     for flag in flags:
-        up = flag.flatten().bool()
+        up = flag.flatten().bool().cpu()
         number = float(up.double().mean())
         if number < FEW and bool(alone[~up].all()) and not bool(alone[up].any()):
             yield Finding(

@@ -23,6 +23,8 @@ from course.state.nested import cloned, mapped, tensors_in
 
 LEAST_ROWS = 4
 """Rows of a batch from which two of them stand for any."""
+MOST_CALLS = 2
+"""Calls of the model that give two outputs for each row."""
 STEP = 0.02
 """By so much of their own size made-up outputs are moved either way: a slope over it is off by its
 square, and rounding by 1 in 1000."""
@@ -44,6 +46,9 @@ def to_a_point(session: Session) -> Iterator[Finding]:
     rows = len(next((t for t in tensors_in(batch) if t.dim()), torch.zeros(0)))
     if rows < LEAST_ROWS:
         raise NotChecked("a batch has no rows")
+    alone = [e.output for e in program.first().tape.of("output")]
+    if len(alone) > MOST_CALLS or (len(alone) == 1 and _is_one(alone[0], rows)):
+        raise NotChecked("a step does not give two outputs for each row")
     made = _Made(program, batch, rows)
     one, two = made.drawn
     base = made.loss(one, two)
@@ -71,6 +76,10 @@ def to_a_point(session: Session) -> Iterator[Finding]:
         {"spread_before": before, "spread_after": after, "steps": LONG},
         "loss = -F.cosine_similarity(predict(z1), z2.detach(), dim=1).mean()  # or negatives",
     )  # fmt: skip
+
+
+def _is_one(output: Tensor | None, rows: int) -> bool:
+    return output is not None and output.dim() > 0 and len(output) == rows
 
 
 class _Made:
