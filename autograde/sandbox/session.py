@@ -301,7 +301,7 @@ class StudentSession:
                 self.noted.add(what)
                 self.notes += 1
                 if self.notes > MAX_NOTES:
-                    raise FloodError(f"more than {MAX_NOTES:,} notes")
+                    raise FloodError(f"more than {MAX_NOTES:,} messages that nobody had asked for")
                 return True
         return False
 

@@ -77,7 +77,7 @@ def test_who_goes_on_telling_notes_is_stopped():
     used = time.process_time()
     with StudentSession(None, Limits(cell_s=20)) as asked:
         asked.run(NOTES)
-        assert "more than 1,000 notes" in asked.ended and asked.noted == {"objects"}
+        assert "more than 1,000 messages" in asked.ended and asked.noted == {"objects"}
     assert time.process_time() - used < 1
 
 
