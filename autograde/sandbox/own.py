@@ -63,17 +63,18 @@ class Means(NamedTuple):
     """Folders that can be written to."""
 
 
-_made: list[tuple[PutBack, Alone]] = []
+_made: list[tuple[PutBack, Any]] = []
 
 
 def prepare() -> None:
     """In the warm parent: make what a fork will take."""
-    _made.append((as_it_is(), stack_of_its_own()))
+    _made.append((as_it_is(), _greenlets()))
 
 
 def taken() -> tuple[PutBack, Alone]:
     """As it was in the warm parent. Only who calls holds it."""
-    return _made.pop() if _made else (as_it_is(), stack_of_its_own())
+    put_back, stack = _made.pop() if _made else (as_it_is(), _greenlets())
+    return put_back, stack_of_its_own(stack)
 
 
 def as_usual(function: Callable[..., Any], args: Any = (), kwargs: Any = nothing) -> Any:
@@ -81,18 +82,47 @@ def as_usual(function: Callable[..., Any], args: Any = (), kwargs: Any = nothing
     return function(*args, **kwargs)
 
 
-def stack_of_its_own() -> Alone:
+def _greenlets() -> Any:
     """A greenlet's stack begins with it. A student's process cannot import it: see `stubs`."""
     from greenlet import greenlet
 
-    here = contextvars.copy_context
+    return greenlet
 
-    def alone(function: Callable[..., Any], args: Any = (), kwargs: Any = nothing) -> Any:
+
+def stack_of_its_own(greenlet: Any) -> Alone:
+    """In this thread, all that is called has one context: what a cell sets there, as np.seterr
+    does, lasts, and who looks at its doings has another. What that has set meanwhile holds inside.
+    """
+    copied, theirs, this_thread = contextvars.copy_context, contextvars.copy_context(), get_ident()
+    before, missing = dict(theirs), object()
+
+    def run(context: Any, function: Callable[..., Any], args: Any, kwargs: Any = nothing) -> Any:
         stack = greenlet(function)
-        stack.gr_context = here()
+        stack.gr_context = context
         return stack.switch(*args, **kwargs)
 
+    def alone(function: Callable[..., Any], args: Any = (), kwargs: Any = nothing) -> Any:
+        now = copied()
+        if get_ident() != this_thread:
+            return run(now, function, args, kwargs)
+        of_now = [(at, value) for at, value in now.items() if before.get(at, missing) is not value]
+        tokens = run(theirs, _set, (of_now,)) if of_now else []
+        try:
+            return run(theirs, function, args, kwargs)
+        finally:
+            if tokens:
+                run(theirs, _set_back, (tokens,))
+
     return alone
+
+
+def _set(values: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    return [(at, at.set(value)) for at, value in values]
+
+
+def _set_back(tokens: list[tuple[Any, Any]]) -> None:
+    for at, token in tokens:
+        at.reset(token)
 
 
 def as_it_is() -> PutBack:
