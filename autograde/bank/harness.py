@@ -482,7 +482,9 @@ class Watch:
                 yield ("hooks", f"the hooks of {name}"), _number_of_hooks(module)
                 yield ("classes", f"the class of {name}"), type(module)
         if self.optimizer is not None:
-            yield ("classes", "the class of the optimizer"), type(self.optimizer)
+            groups = self.optimizer.param_groups
+            kinds = {type(one) for one in (self.optimizer, self.optimizer.state, groups, *groups)}
+            yield ("classes", "the class of the optimizer or its groups"), kinds
             for number, group in enumerate(self.optimizer.param_groups):
                 for key, value in group.items():
                     what = f"{key} of the optimizer's group {number}"
@@ -559,7 +561,7 @@ def _from_to(old: Any, new: Any) -> str:
 
 def _number_of_hooks(module: nn.Module) -> int:
     held = attributes_of(module).items()
-    return sum(len(value) for name, value in held if name.endswith("_hooks"))
+    return sum(dict.__len__(value) for name, value in held if name.endswith("_hooks"))
 
 
 GENERATOR = torch.default_generator
@@ -570,7 +572,7 @@ attributes_of = vars(nn.Module)["__dict__"].__get__
 def modules_in(model: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
     """As its `named_modules` says if nobody has replaced that; a module met twice comes twice."""
     yield name, model
-    for key, module in attributes_of(model)["_modules"].items():
+    for key, module in dict.items(attributes_of(model)["_modules"]):
         if module is not None:
             yield from modules_in(module, f"{name}.{key}" if name else key)
 
@@ -579,7 +581,7 @@ def _held_by(modules: Mapping[str, nn.Module], kind: str) -> Iterator[tuple[str,
     """Parameters or buffers of modules, each once, under the first of its names."""
     seen: set[int] = set()
     for name, module in modules.items():
-        for key, value in attributes_of(module)[kind].items():
+        for key, value in dict.items(attributes_of(module)[kind]):
             if value is not None and id(value) not in seen:
                 seen.add(id(value))
                 yield f"{name}.{key}" if name else key, value

@@ -39,7 +39,8 @@ EVENTS = {
     "gc.get_referents": OBJECTS, "sys.settrace": TRACED,
 }  # fmt: skip
 ASKED_FOR = "autograde.exercise"
-"""Event of our own: an exercise that is answered by a value is handed over."""
+"""Event of our own: an exercise that is answered by a value, whose id it is, is handed over, and
+whether to other functions than ours."""
 LEAD_TO_FRAMES = {"tb_frame": "tb_frame", "gi_frame": "gi_code", "cr_frame": "cr_code",
                   "ag_frame": "ag_code"}  # fmt: skip
 CHECK = str(Path(__file__).parent.parent)
@@ -106,7 +107,7 @@ def _hook(tell: Tell, codes_are: dict[str, bool]) -> Callable[[str, tuple[Any, .
             return
         if event == ASKED_FOR:
             looking.add(me())
-            if not by_the_kit(frame_at(1)):
+            if args[1] or not by_the_kit(frame_at(1)):
                 tell(ANSWERS)
             looking.discard(me())
             return

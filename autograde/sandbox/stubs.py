@@ -52,6 +52,11 @@ from autograde.sandbox.sealed import sealed
 
 STAND_INS = {"course.engine.step": ("course.debug.museum.exhibit",)}
 """Modules that hold the same answers under other names, by the module that an exercise guards."""
+HANDED_TO = (
+    *("check", "kit.question", "kit.hint", "kinds.value", "kinds.shuffled", "kinds.choice"),
+    *("kinds.number", "kinds.order", "kinds.tune", "kinds.write"),
+)
+"""Modules that an exercise which is answered by a value is handed to, with the right answer."""
 GUARD, BOARD = "autograde's guard stands here", "autograde's board stands here"
 FUTURE = __future__.annotations.compiler_flag
 
@@ -91,12 +96,16 @@ def _hide_values() -> None:
     function that leads to none of them."""
     entries, tell, usual = bank.asks_for_value(), sys.audit, bank.load
     held = {id: entry.load() for id, entry in entries.items()}
+    handed_to = [importlib.import_module(f"autograde.{name}") for name in HANDED_TO]
+    classes = {kind for exercise in held.values() for kind in type(exercise).__mro__}
+    scopes = [(scope, dict(scope)) for scope in map(vars, (*handed_to, *classes))]
     for entry in entries.values():
         sys.modules.pop(entry.module, None)
         vars(bank).pop(entry.module.rpartition(".")[2], None)
 
     def found(id: str) -> Exercise:
-        tell(reaching.ASKED_FOR, id)
+        changed = any(now.get(name) is not v for now, was in scopes for name, v in was.items())
+        tell(reaching.ASKED_FOR, id, changed)
         return held[id]
 
     found, known = sealed(found), frozenset(held)

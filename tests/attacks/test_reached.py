@@ -86,6 +86,15 @@ REACH = {
                  "def clip_by_global_norm(p, m): return right(p, m)"),
         ANSWERS,
     ),
+    "answers-handed-on": (
+        CLIP,
+        (AROUND, "from autograde import check\nimport importlib\n"
+                 "value = importlib.import_module('autograde.kinds.%s' % 'value')\n"
+                 "value.ValueExercise.judge_given = lambda self, _: self.right_value('')\n"
+                 "def clip_by_global_norm(p, m):\n    return right(p, m)",
+         "try: check('03a.order', [])\nexcept AttributeError: pass"),
+        ANSWERS,
+    ),
     "changed": (
         CLIP,
         (AROUND, "import autograde.bank.harness as h\ndef clip_by_global_norm(p, m):\n"
