@@ -10,6 +10,8 @@ whenever the function returns, the modules by which its exercise then looks at w
 from __future__ import annotations
 
 import contextvars
+import ctypes
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,12 +25,14 @@ from autograde.exercise import Exercise
 from autograde.kinds import ValueExercise
 from autograde.sandbox import compared, reaching
 from autograde.sandbox.sealed import global_hooks, leading_nowhere
+from autograde.sandbox.signals import OthersLeft
 
 OURS = (
     "autograde.answers", "autograde.apart", "autograde.by_hand", "autograde.devices",
     "autograde.exercise", "autograde.plain", "autograde.quiet", "autograde.kinds.fix",
     "autograde.sandbox.left_behind", "autograde.sandbox.own", "autograde.sandbox.reaching",
-    "autograde.sandbox.sealed", "autograde.sandbox.student", "autograde.sandbox.stubs",
+    "autograde.sandbox.sealed", "autograde.sandbox.signals", "autograde.sandbox.student",
+    "autograde.sandbox.stubs", "autograde.sandbox.kernel",
     "autograde.bank", "course.state",
 )  # fmt: skip
 STANDARD = ("base64", "json", "json.decoder", "json.encoder", "multiprocessing.connection")
@@ -45,7 +49,8 @@ PutBack = Callable[..., bool]
 what its function did. Says whether a function or a class was another."""
 Alone = Callable[..., Any]
 """Calls a function, as `alone(function, args, kwargs)`, at the bottom of a stack of its own: it has
-no callers, through whose frames it could read what judges it. The thread stays the same."""
+no callers, through whose frames it could read what judges it. The thread stays the same. Whether
+one is on such a stack says `alone.is_on()`."""
 nothing: dict[str, Any] = {}
 
 
@@ -55,6 +60,8 @@ class Means(NamedTuple):
     put_back: PutBack
     alone: Alone
     tell: reaching.Tell
+    not_kept: OthersLeft
+    """Of signals: see `signals`."""
     pipe: int
     """The descriptor on which the grader listens."""
     places: tuple[str, ...]
@@ -81,16 +88,33 @@ def as_usual(function: Callable[..., Any], args: Any = (), kwargs: Any = nothing
 
 def stack_of_its_own() -> Alone:
     """A greenlet's stack begins with it. A student's process cannot import it: see `stubs`."""
-    from greenlet import greenlet
+    from greenlet import getcurrent, greenlet
 
-    here = contextvars.copy_context
+    here, switch, take_context = (
+        contextvars.copy_context,
+        greenlet.switch,
+        greenlet.gr_context.__set__,
+    )
+    root = getcurrent()
 
     def alone(function: Callable[..., Any], args: Any = (), kwargs: Any = nothing) -> Any:
         stack = greenlet(function)
-        stack.gr_context = here()
-        return stack.switch(*args, **kwargs)
+        take_context(stack, here())
+        return switch(stack, *args, **kwargs)
 
+    alone.is_on = lambda: getcurrent() is not root
     return alone
+
+
+def show_no_stacks() -> None:
+    """From now on no stack shows its frames, nor who called it: greenlet's type, which is among
+    `object.__subclasses__()`, loses every attribute but the one that it needs itself."""
+    from greenlet import greenlet
+
+    (shown,) = gc.get_referents(vars(greenlet))
+    for name in [name for name in shown if name[:2] != "__" and name != "run"]:
+        del shown[name]
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(greenlet))
 
 
 def as_it_is() -> PutBack:
@@ -176,11 +200,11 @@ def looked_at_as_it_is(
 ) -> Iterator[Callable[..., Any]]:
     """What to ask in place of a function: it is called alone, what it is handed leads nowhere, and
     what looks at its doings is put back whenever it returns. Of a class each method is."""
-    put_back, alone, tell, *_ = means
+    put_back, alone, tell, not_kept, *_ = means
     running: set[int] = set()
 
     def as_it_was() -> None:
-        if put_back(exercise.id, whole=False):
+        if put_back(exercise.id, whole=False) | not_kept():
             tell(reaching.CHANGED)
         if threads_running():
             tell(reaching.THREADS)
