@@ -15,10 +15,12 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from threading import get_ident
-from types import FunctionType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
+
+from torch import nn
 
 from autograde.by_hand import Calls, reached_by
 from autograde.exercise import Exercise
@@ -36,6 +38,8 @@ OURS = (
     "autograde.bank", "course.state",
 )  # fmt: skip
 STANDARD = ("base64", "json", "json.decoder", "json.encoder", "multiprocessing.connection")
+OF_FILES = ("os", "pathlib", "posixpath", "stat", *STANDARD[:4])
+"""With what the files of a process that has ended are put back, and its answer is read."""
 CODE = (FunctionType, type)
 FIELDS = ("__code__", "__defaults__", "__kwdefaults__")
 
@@ -44,9 +48,11 @@ MADE_BY_PYTHON = {"__slotnames__", "__annotations__", "__annotations_cache__"}
 """Names that a class gets when somebody asks for them."""
 
 
+FILES = "files"
 PutBack = Callable[..., bool]
 """Puts back what answers an exercise, whose id it is given; with `whole=False` only what looks at
-what its function did. Says whether a function or a class was another."""
+what its function did, or for FILES what `apart` works with. Says whether a function or a class was
+another."""
 Alone = Callable[..., Any]
 """Calls a function, as `alone(function, args, kwargs)`, at the bottom of a stack of its own: it has
 no callers, through whose frames it could read what judges it. The thread stays the same. Whether
@@ -127,10 +133,11 @@ def as_it_is() -> PutBack:
     asks = [module for module in wanted if _asks(module)]
     calls: Calls = {}
     of_one = {module.EXERCISE.id: _contents(_looks_with(module, calls)) for module in asks}
+    of_one[FILES] = _contents([sys.modules[name] for name in OF_FILES])
     shared = _contents([module for module in wanted if module not in asks])
     nothing = _contents([])
     set_on_class, set_plain, read, missing = type.__setattr__, object.__setattr__, getattr, object()
-    take_away, kind_of = type.__delattr__, type
+    take_away, kind_of, hides = type.__delattr__, type, _hides
     codes_are = {"watched": False, "touched": True}
     put_back_what_compares = compared.as_it_is()
 
@@ -145,13 +152,14 @@ def as_it_is() -> PutBack:
                     if now.get(name, missing) is not value:
                         now[name] = value
                         replaced = replaced or kind_of(value) in CODE
-            for kind, now, values, names in methods:
+            for kind, now, values, names, is_ours in methods:
                 for name, value in values:
                     if now.get(name, missing) is not value:
                         set_on_class(kind, name, value)
                         replaced = True
                 for name in now.keys() - names:
-                    take_away(kind, name)
+                    if is_ours or hides(kind, name):
+                        take_away(kind, name)
             for function, values in codes if looks_at_codes else ():
                 for name, value in values:
                     if read(function, name) is not value:
@@ -167,16 +175,21 @@ def _contents(modules: list[ModuleType]) -> tuple[list[Any], list[Any], list[Any
     """Names, methods and codes, each with whom it belongs to."""
     classes = list(dict.fromkeys(kind for module in modules for kind in _classes_of(module)))
     methods = [
-        (kind, vars(kind), tuple(_held_by(kind)), {*vars(kind), *MADE_BY_PYTHON})
-        for kind in classes
+        (kind, vars(kind), tuple(_held_by(kind)), {*vars(kind), *MADE_BY_PYTHON}, is_ours)
+        for kind, is_ours in ((kind, kind.__module__ not in (*STANDARD, *OF_FILES)) for kind in classes)
     ]
     held = [value for module in modules for value in vars(module).values()]
     exercises = {id(value): value for value in held if isinstance(value, Exercise)}
     scopes = [(vars(one), tuple(vars(one).items())) for one in (*modules, *exercises.values())]
-    found = [*held, *(method for _, _, values, _ in methods for _, method in values)]
+    found = [*held, *(method for _, _, values, *_ in methods for _, method in values)]
     functions = dict.fromkeys(value for value in found if type(value) is FunctionType)
     codes = [(one, tuple((name, getattr(one, name)) for name in FIELDS)) for one in functions]
     return scopes, methods, codes
+
+
+def _hides(kind: type, name: str) -> bool:
+    """Whether a name of a class stands for another in a class that it is made of."""
+    return any(name in vars(base) for base in kind.__mro__[1:])
 
 
 def _asks(module: ModuleType) -> bool:
@@ -211,34 +224,69 @@ def looked_at_as_it_is(
         if reaching.is_traced():
             tell(reaching.TRACED)
 
+    def by_itself(inner: Callable[..., Any], args: Any, kwargs: Any = nothing) -> Any:
+        running.add(me := get_ident())
+        try:
+            return alone(inner, args, kwargs)
+        finally:
+            running.discard(me)
+
     def watched(inner: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(inner)
         def called(*args: Any, **kwargs: Any) -> Any:
-            if (me := get_ident()) in running:  # by the student's own code
+            if get_ident() in running:  # by the student's own code
                 return inner(*args, **kwargs)
             global_hooks()
             args, kwargs = leading_nowhere(args), leading_nowhere(kwargs)
-            running.add(me)
             try:
-                returned = alone(inner, args, kwargs)
+                returned = by_itself(inner, args, kwargs)
             finally:
-                running.discard(me)
                 as_it_was()
-            if exercise.kind == "class" and not isinstance(function, type):
+            if exercise.kind == "class":
                 cover(type(returned))
+                if not _is_students(type(returned)):
+                    cover_held(returned)
             return returned
 
+        made.add(called)
         return called
 
+    def looked_up(inner: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+        """Attributes of an object, of which those that can be called are watched as well."""
+
+        def __getattribute__(self: Any, name: str) -> Any:
+            if get_ident() in running:
+                return inner(self, name)
+            value = by_itself(inner, (self, name))
+            return watched(value) if _runs_code(value, made) else value
+
+        return __getattribute__
+
     before: list[tuple[type, str, Any]] = []
+    covered, asked_for = set[type](), set[type]()
+    made: set[FunctionType] = set()
+    absent = object()
 
     def cover(kind: type) -> None:
-        for one in kind.__mro__:
-            for name, value in list(vars(one).items()) if _is_students(one) else ():
-                is_covered = any(known[:2] == (one, name) for known in before)
-                if not is_covered and (other := _each(watched, value)) is not value:
+        if kind in asked_for or not _is_students(kind):
+            return
+        asked_for.add(kind)
+        found = kind.__getattribute__
+        for one in filter(_is_students, (*kind.__mro__, *type(kind).__mro__)):
+            for name, value in list(vars(one).items()) if one not in covered else ():
+                if (other := _each(watched, value)) is not value:
                     before.append((one, name, value))
                     type.__setattr__(one, name, other)
+            covered.add(one)
+        before.append((kind, "__getattribute__", vars(kind).get("__getattribute__", absent)))
+        type.__setattr__(kind, "__getattribute__", looked_up(found))
+
+    def cover_held(returned: Any) -> None:
+        """What an object of a library's holds: a SimpleNamespace, a module."""
+        held = getattr(returned, "__dict__", None)
+        for name, value in list(held.items()) if type(held) is dict else ():
+            if _runs_code(value, made):
+                held[name] = watched(value)
 
     try:
         if exercise.kind == "class" and isinstance(function, type):
@@ -249,8 +297,11 @@ def looked_at_as_it_is(
             asked.as_it_was = as_it_was
             yield asked
     finally:
-        for one, name, value in before:
-            type.__setattr__(one, name, value)
+        for one, name, value in reversed(before):
+            if value is absent:
+                type.__delattr__(one, name)
+            else:
+                type.__setattr__(one, name, value)
 
 
 def _each(watched: Callable[..., Any], value: Any) -> Any:
@@ -262,6 +313,17 @@ def _each(watched: Callable[..., Any], value: Any) -> Any:
     if type(value) is property:
         return property(*(one and watched(one) for one in (value.fget, value.fset, value.fdel)))
     return value
+
+
+def _runs_code(value: Any, watched: set[FunctionType]) -> bool:
+    """Whether a call of it runs code of a student's that is not watched yet."""
+    if type(value) is MethodType:
+        return value.__func__ not in watched and _runs_code(value.__func__, watched)
+    if type(value) is FunctionType:
+        return value not in watched and not value.__code__.co_filename.startswith(reaching.LIBRARIES)
+    return type(value) is partial or (
+        not isinstance(value, type | nn.Module) and callable(value) and _is_students(type(value))
+    )
 
 
 def _is_students(kind: type) -> bool:

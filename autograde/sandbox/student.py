@@ -15,7 +15,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -348,11 +348,18 @@ class Shell:
             with own.without_modes():
                 case = plain.from_bytes(base64.b64decode(request["case"]))
                 as_it_is = own.looked_at_as_it_is(function, exercise, means)
-                apart = forking(means.pipe, means.places)
+                apart = forking(
+                    not self.device.startswith("cuda"),
+                    means.pipe,
+                    means.places,
+                    means.alone,
+                    partial(means.put_back, own.FILES, whole=False),
+                )
                 with quiet(), written_by_hand(exercise), apart, as_it_is as asked:
                     where = torch.device(self.device)
                     answer = answer_of(exercise, asked, case, device=where)
-                means.put_back(request["exercise"])
+                if means.put_back(request["exercise"]):
+                    means.tell(reaching.CHANGED)
                 if isinstance(answer, Raised):
                     return _raised(answer.kind, answer.text)
                 if exercise.kind == "fix":
