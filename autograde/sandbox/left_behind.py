@@ -8,7 +8,6 @@ next one reads them, and may leave a process that goes on.
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import signal
 import stat
@@ -76,7 +75,9 @@ class _Open:
 
     @classmethod
     def read(cls, descriptor: int) -> _Open | None:
-        with suppress(OSError):
+        with suppress(OSError, ImportError):
+            import fcntl  # which Windows lacks
+
             about = os.fstat(descriptor)
             number, modes = (about.st_dev, about.st_ino), fcntl.fcntl(descriptor, fcntl.F_GETFL)
             if not stat.S_ISREG(about.st_mode):
@@ -89,6 +90,8 @@ class _Open:
         now = _Open.read(descriptor)
         if now is None or now == self or now.number != self.number:
             return
+        import fcntl
+
         with suppress(OSError):
             fcntl.fcntl(descriptor, fcntl.F_SETFL, self.modes)
             if now.content != self.content:
@@ -132,7 +135,7 @@ class _File:
             if stat.S_ISREG(about.st_mode):
                 content = path.read_bytes()
                 held = content if len(content) <= SMALL else zlib.crc32(content)
-                return cls(held, about.st_mode, times, tuple(os.listxattr(path)))
+                return cls(held, about.st_mode, times, _notes_of(path))
         return None
 
     def restore(self, path: Path) -> None:
@@ -147,10 +150,14 @@ class _File:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(self.content)
         if isinstance(self.content, bytes | int) and path.exists():
-            for note in {*os.listxattr(path)} - {*self.notes}:
+            for note in {*_notes_of(path)} - {*self.notes}:
                 os.removexattr(path, note)
             os.chmod(path, stat.S_IMODE(self.mode))
             os.utime(path, ns=self.times)
+
+
+def _notes_of(path: Path) -> tuple[str, ...]:
+    return tuple(os.listxattr(path)) if sys.platform.startswith("linux") else ()
 
 
 def _walk(places: Iterable[str], kept: Path | None) -> Iterator[tuple[Path, list[str]]]:

@@ -175,8 +175,8 @@ def _contents(modules: list[ModuleType]) -> tuple[list[Any], list[Any], list[Any
     """Names, methods and codes, each with whom it belongs to."""
     classes = list(dict.fromkeys(kind for module in modules for kind in _classes_of(module)))
     methods = [
-        (kind, vars(kind), tuple(_held_by(kind)), {*vars(kind), *MADE_BY_PYTHON}, is_ours)
-        for kind, is_ours in ((kind, kind.__module__ not in (*STANDARD, *OF_FILES)) for kind in classes)
+        (kind, vars(kind), tuple(_held_by(kind)), {*vars(kind), *MADE_BY_PYTHON}, _is_ours(kind))
+        for kind in classes
     ]
     held = [value for module in modules for value in vars(module).values()]
     exercises = {id(value): value for value in held if isinstance(value, Exercise)}
@@ -185,6 +185,10 @@ def _contents(modules: list[ModuleType]) -> tuple[list[Any], list[Any], list[Any
     functions = dict.fromkeys(value for value in found if type(value) is FunctionType)
     codes = [(one, tuple((name, getattr(one, name)) for name in FIELDS)) for one in functions]
     return scopes, methods, codes
+
+
+def _is_ours(kind: type) -> bool:
+    return kind.__module__ not in (*STANDARD, *OF_FILES)
 
 
 def _hides(kind: type, name: str) -> bool:
@@ -320,15 +324,27 @@ def _runs_code(value: Any, watched: set[FunctionType]) -> bool:
     if type(value) is MethodType:
         return value.__func__ not in watched and _runs_code(value.__func__, watched)
     if type(value) is FunctionType:
-        return value not in watched and not value.__code__.co_filename.startswith(reaching.LIBRARIES)
+        return value not in watched and _is_students_function(value)
     return type(value) is partial or (
         not isinstance(value, type | nn.Module) and callable(value) and _is_students(type(value))
     )
 
 
 def _is_students(kind: type) -> bool:
-    codes = (one.__code__ for one in vars(kind).values() if type(one) is FunctionType)
-    return any(not code.co_filename.startswith(reaching.LIBRARIES) for code in codes)
+    """Whether a class holds code from elsewhere than a library."""
+    for value in vars(kind).values():
+        if type(value) is property:
+            value = value.fget
+        if type(value) in (staticmethod, classmethod):
+            value = value.__func__
+        if type(value) is partial or _is_students_function(value):
+            return True
+    return False
+
+
+def _is_students_function(value: Any) -> bool:
+    libraries = reaching.LIBRARIES
+    return type(value) is FunctionType and not value.__code__.co_filename.startswith(libraries)
 
 
 def threads_running() -> bool:

@@ -142,10 +142,16 @@ def _asks(frame: FrameType | None) -> bool:
     return frame is not None
 
 
-def _keeps_to_itself(frame: FrameType, file: str) -> bool:
+def _keeps_to_itself(frame: FrameType | None, file: str) -> bool:
     """Whether a function of the standard library hands on no frame that it asks for."""
-    if file == traceback.__file__:  # it only prints them, or walks along them
-        return frame.f_code.co_name[:5] != "walk_" and not frame.f_locals.get("capture_locals")
+    if file == traceback.__file__:  # it prints them, with or without their variables, or walks
+        prints = False
+        while frame is not None and frame.f_code.co_filename == file:
+            if frame.f_locals.get("capture_locals"):
+                return False
+            prints = prints or frame.f_code.co_name[:5] != "walk_"
+            frame = frame.f_back
+        return prints
     if file == logging.__file__:  # it looks for the line of a message
         return frame.f_code.co_name not in ("currentframe", "<lambda>")
     return file in LOOK_UP_NAMES

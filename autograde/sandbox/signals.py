@@ -1,4 +1,4 @@
-"""A handler of a signal that a student's code has set runs beside that code, never beside the check.
+"""A signal's handler that a student's code has set runs beside that code, never beside the check.
 
 Python calls a handler between any two steps of whatever runs, and hands it the frame that runs: of
 the check, if a timer rings after a function has returned. Here it is called where the student's
