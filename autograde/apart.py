@@ -8,18 +8,22 @@ graded runs on one thread, so that it can be forked.
 
 from __future__ import annotations
 
+import base64
 import os
-import pickle
 import signal
+import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
+from autograde import plain
+from autograde.sandbox import kernel
 from autograde.sandbox.left_behind import nothing_left, share_nothing
 
 if TYPE_CHECKING:
@@ -34,6 +38,10 @@ class RaisedApart(Exception):
         self.raised = raised
 
 
+def _called(function: Callable[..., Any], args: Any = ()) -> Any:
+    return function(*args)
+
+
 @dataclass
 class _Now:
     forks: bool = False
@@ -42,6 +50,14 @@ class _Now:
     """The descriptor on which the grader listens, open in those too."""
     places: tuple[str, ...] = ()
     """Folders that can be written to."""
+    alone: Callable[..., Any] = _called
+    """Calls what may run a student's code, where it has no callers."""
+    put_back: Callable[[], Any] = bool
+    """Puts back what a student's code may have replaced."""
+    kept: Path | None = None
+    """The folder that the process hands on."""
+    after_a_kill: ExitStack = field(default_factory=ExitStack)
+    """What is undone of a process that was killed and goes on."""
     describe: Callable[[Exception], Raised] | None = None
     """Puts what the student's code raises into words, by whom it is asked at present."""
 
@@ -50,18 +66,39 @@ _now = _Now()
 
 
 @contextmanager
-def forking(pipe: int, places: tuple[str, ...]) -> Iterator[None]:
-    """Inside, `in_a_process` forks.
+def forking(
+    forks: bool,
+    pipe: int,
+    places: tuple[str, ...],
+    alone: Callable[..., Any],
+    put_back: Callable[[], Any],
+) -> Iterator[None]:
+    """Inside, a student's code is graded, and `in_a_process` forks.
 
     Args:
+        forks: False where the process has a GPU, with which it cannot be forked.
         pipe: The descriptor on which the grader listens.
         places: Folders that can be written to, each of a file system of its own.
+        alone: See `own.Alone`.
+        put_back: Puts back what a student's code may have replaced.
     """
-    _now.forks, _now.pipe, _now.places = True, pipe, places
+    _now.forks, _now.pipe, _now.places = forks, pipe, places
+    _now.alone, _now.put_back = alone, put_back
     try:
         yield
     finally:
-        _now.forks = False
+        _now.forks, _now.alone, _now.put_back = False, _called, bool
+
+
+def by_itself(function: Callable[..., Any], *args: Any) -> Any:
+    """Call what may run a student's code: while a class is graded, where it has no callers."""
+    return _now.alone(function, args)
+
+
+def killed() -> None:
+    """From here on the process that runs hands nothing on: it was killed, whatever it catches."""
+    if _now.kept is not None:
+        _now.after_a_kill.enter_context(nothing_left([str(_now.kept)], None))
 
 
 @contextmanager
@@ -80,56 +117,121 @@ def in_a_process(job: Callable[[], Any], kept: Path | None = None) -> Any:
     A process that has a GPU in use cannot be forked; there the job is called as it is.
 
     Args:
-        job: Called without arguments.
+        job: Called without arguments. It returns plain data, in tuples and dictionaries too.
         kept: The folder whose files are handed on; in memory, elsewhere and in processes nothing
             is.
 
     Raises:
         RaisedApart: The job raised in the other process.
     """
-    if not _now.forks or torch.cuda.is_initialized():
-        return job()
+    _now.kept = kept
+    if not _now.forks:
+        return _until_killed(job)
+    _now.put_back()
     with nothing_left(_now.places, kept):
         return _of_another_process(job)
 
 
+def _until_killed(job: Callable[[], Any]) -> Any:
+    with ExitStack() as _now.after_a_kill:
+        return job()
+
+
 def _of_another_process(job: Callable[[], Any]) -> Any:
     reader, writer = os.pipe()
-    with warnings.catch_warnings():  # of threads, which the student's code may have
+    with warnings.catch_warnings(), _shut():  # of threads, which the student's code may have
         warnings.simplefilter("ignore")
-        child = os.fork()
-    if not child:
-        _answer(job, writer)
-    os.close(writer)
-    try:
-        with os.fdopen(reader, "rb") as pipe:
-            raw = pipe.read()
-    finally:  # also where an interrupt came
-        with suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
+        child = by_itself(os.fork)  # which calls what the student's code has registered
+        if not child:
+            _answer(job, writer)
+        os.close(writer)
+        try:
+            with os.fdopen(reader, "rb") as pipe:
+                raw = pipe.read()
+        finally:  # also where an interrupt came
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+            _, status = os.waitpid(child, 0)
     if not raw:
         os._exit(os.waitstatus_to_exitcode(status) % 256)  # as it would have ended here
-    kind, said = pickle.loads(raw)  # from the student's own code, to where it runs as well
+    _now.put_back()
+    kind, said = _read(raw)
     if kind == "exit":
         raise SystemExit(said)
     if kind == "raised":
-        raise RaisedApart(said)
+        from autograde.answers import Raised
+
+        raise RaisedApart(Raised(*map(str, said)))
     return said
+
+
+@contextmanager
+def _shut() -> Iterator[None]:
+    """Inside, forks of this process cannot open what it has in memory or has opened."""
+    if sys.platform != "linux":
+        yield
+        return
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    try:
+        yield
+    finally:
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
 
 
 def _answer(job: Callable[[], Any], writer: int) -> None:
     """In the fork: send what the job returns, or raises, and leave."""
     try:
+        _now.put_back()
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
         share_nothing({writer, _now.pipe})
         torch.set_num_threads(1)
         try:
-            said = pickle.dumps(("value", job()))
+            said = _written("value", _until_killed(job))
         except SystemExit as leaving:
-            said = pickle.dumps(("exit", str(leaving)))
+            said = _written("exit", str(leaving))
         except Exception as fault:
-            said = pickle.dumps(("raised", _now.describe(fault)))
+            raised = _now.describe(fault)
+            said = _written("raised", [raised.kind, raised.text])
         with os.fdopen(writer, "wb") as pipe:
             pipe.write(said)
     finally:
         os._exit(1)
+
+
+DEPTH = 40
+"""How deep lists and dictionaries may be nested in what a process says."""
+
+
+def _written(kind: str, said: Any) -> bytes:
+    """What a process says, as plain data: what comes from there is not run."""
+    _now.put_back()
+    return plain.to_bytes([kind, _packed(said)], depth=DEPTH)
+
+
+def _read(raw: bytes) -> Any:
+    kind, said = plain.from_bytes(raw, depth=DEPTH)
+    return kind, _unpacked(said)
+
+
+def _packed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {"keys": _packed(list(value)), "values": _packed(list(value.values()))}
+    if isinstance(value, tuple):
+        return {"tuple": _packed(list(value))}
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
+    if isinstance(value, np.generic):
+        return value.item()
+    return list(map(_packed, value)) if isinstance(value, list) else value
+
+
+def _unpacked(value: Any) -> Any:
+    if isinstance(value, list):
+        return list(map(_unpacked, value))
+    if not isinstance(value, dict):
+        return value
+    if "tuple" in value:
+        return tuple(_unpacked(value["tuple"]))
+    if "bytes" in value:
+        return base64.b64decode(value["bytes"])
+    return dict(zip(_unpacked(value["keys"]), _unpacked(value["values"]), strict=True))

@@ -25,6 +25,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autograde.apart import by_itself
+
 Case = dict[str, Any]
 """A case as plain data: tensors on the CPU, numbers, strings, and lists and dicts of them."""
 KINDS = ("function", "class", "fix", "number", "choice", "choices", "order", "tune", "write")
@@ -250,7 +252,7 @@ def as_number(value: Any, what: str) -> float:
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError
-        return float(value)
+        return float(value) if type(value) in (int, float) else by_itself(float, value)
     except (TypeError, ValueError):
         kind = type(value).__name__
         raise AnswerError(f"It returned a {kind}, but {what} should be a number.") from None

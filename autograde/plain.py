@@ -38,16 +38,16 @@ class PlainDataError(ValueError):
     """Something that is not plain data, or too much of it."""
 
 
-def to_bytes(value: Any) -> bytes:
+def to_bytes(value: Any, *, depth: int = MAX_DEPTH) -> bytes:
     """Encode plain data; tensors travel detached, dense, contiguous and from the CPU.
 
     Raises:
         PlainDataError: A value of another type, or nested too deeply.
     """
-    return json.dumps(_pack(value, MAX_DEPTH)).encode()
+    return json.dumps(_pack(value, depth)).encode()
 
 
-def from_bytes(raw: bytes, *, max_bytes: int = 64 * 2**20) -> Any:
+def from_bytes(raw: bytes, *, max_bytes: int = 64 * 2**20, depth: int = MAX_DEPTH) -> Any:
     """Decode plain data.
 
     Raises:
@@ -58,7 +58,7 @@ def from_bytes(raw: bytes, *, max_bytes: int = 64 * 2**20) -> Any:
     if (count := sum(map(raw.count, (b",", b"[", b"{")))) > MAX_VALUES:
         raise PlainDataError(f"{count:,} values were sent; at most {MAX_VALUES:,} are read.")
     try:
-        return _unpack(json.loads(raw, parse_constant=_no_constant), MAX_DEPTH)
+        return _unpack(json.loads(raw, parse_constant=_no_constant), depth)
     except UNREADABLE as fault:
         raise PlainDataError(f"What was sent is not plain data ({fault}).") from fault
 

@@ -264,7 +264,7 @@ class Kit:
             The accuracies, or why they are none; None if it was killed.
         """
         returned, notes = in_a_process(partial(self._called, function, seed), kept=self.folder)
-        vars(self).update(notes)
+        vars(self).update({name: notes[name] for name in NOTES})
         return returned
 
     def _called(self, function: Any, seed: int) -> tuple[Any, dict[str, Any]]:

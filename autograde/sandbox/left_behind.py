@@ -23,13 +23,15 @@ SMALL = 2**20
 changed is removed."""
 LARGE_MAP = 2**26
 """Bytes of a shared map above which it is empty in the new process rather than copied."""
+MEMORY_DEVICES = 1
+"""Their major number: /dev/null, /dev/zero, /dev/urandom."""
 PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS_FIXED = 3, 0x32
 
 
 @contextmanager
 def nothing_left(places: Iterable[str], kept: Path | None) -> Iterator[None]:
-    """Files, in places that can be written to, are afterwards as they were before; and what was
-    started inside is ended.
+    """Files, in places that can be written to, are afterwards as they were before, and so are those
+    that are open; what was started inside is ended.
 
     Args:
         places: Folders, each of a file system of its own.
@@ -38,6 +40,7 @@ def nothing_left(places: Iterable[str], kept: Path | None) -> Iterator[None]:
     read = ((path, _File.read(path)) for path in _files(places, kept))
     before = {path: file for path, file in read if file is not None}
     folders = set(_folders(places, kept))
+    opened = {descriptor: _Open.read(descriptor) for descriptor in _descriptors()}
     running = _children()
     try:
         yield
@@ -55,6 +58,62 @@ def nothing_left(places: Iterable[str], kept: Path | None) -> Iterator[None]:
                 folder.rmdir()
         for path, file in before.items():
             file.restore(path)
+        for descriptor, about in opened.items():
+            if about is not None:
+                about.restore(descriptor)
+
+
+@dataclass(frozen=True)
+class _Open:
+    """What forks share of an open file: its place, its modes, and what it holds, even where it has
+    no name."""
+
+    number: tuple[int, int]
+    modes: int
+    place: int | None
+    content: bytes | int | None
+
+    @classmethod
+    def read(cls, descriptor: int) -> _Open | None:
+        with suppress(OSError, ImportError):
+            import fcntl  # which Windows lacks
+
+            about = os.fstat(descriptor)
+            number, modes = (about.st_dev, about.st_ino), fcntl.fcntl(descriptor, fcntl.F_GETFL)
+            if not stat.S_ISREG(about.st_mode):
+                return cls(number, modes, None, None)
+            place = os.lseek(descriptor, 0, os.SEEK_CUR)
+            return cls(number, modes, place, _content_of(descriptor))
+        return None
+
+    def restore(self, descriptor: int) -> None:
+        now = _Open.read(descriptor)
+        if now is None or now == self or now.number != self.number:
+            return
+        import fcntl
+
+        with suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, self.modes)
+            if now.content != self.content:
+                with open(f"/proc/self/fd/{descriptor}", "r+b") as file:
+                    file.truncate(0)
+                    file.write(self.content if isinstance(self.content, bytes) else b"")
+        if self.place is not None:
+            os.lseek(descriptor, self.place, os.SEEK_SET)
+
+
+def _content_of(descriptor: int) -> bytes | int | None:
+    """Of an open file, or a sum of it where it is long; None where it cannot be read."""
+    with suppress(OSError), open(f"/proc/self/fd/{descriptor}", "rb") as file:
+        content = file.read()
+        return content if len(content) <= SMALL else zlib.crc32(content)
+    return None
+
+
+def _descriptors() -> list[int]:
+    with suppress(OSError):
+        return [int(name) for name in os.listdir("/proc/self/fd")]
+    return []
 
 
 @dataclass(frozen=True)
@@ -76,12 +135,14 @@ class _File:
             if stat.S_ISREG(about.st_mode):
                 content = path.read_bytes()
                 held = content if len(content) <= SMALL else zlib.crc32(content)
-                return cls(held, about.st_mode, times, tuple(os.listxattr(path)))
+                return cls(held, about.st_mode, times, _notes_of(path))
         return None
 
     def restore(self, path: Path) -> None:
         now = _File.read(path)
         if now is None or now.content != self.content:
+            with suppress(OSError), path.open("r+b") as file:  # which a descriptor may still show
+                file.truncate(0)
             path.unlink(missing_ok=True)
             if isinstance(self.content, str):
                 path.symlink_to(self.content)
@@ -89,10 +150,14 @@ class _File:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(self.content)
         if isinstance(self.content, bytes | int) and path.exists():
-            for note in {*os.listxattr(path)} - {*self.notes}:
+            for note in {*_notes_of(path)} - {*self.notes}:
                 os.removexattr(path, note)
             os.chmod(path, stat.S_IMODE(self.mode))
             os.utime(path, ns=self.times)
+
+
+def _notes_of(path: Path) -> tuple[str, ...]:
+    return tuple(os.listxattr(path)) if sys.platform.startswith("linux") else ()
 
 
 def _walk(places: Iterable[str], kept: Path | None) -> Iterator[tuple[Path, list[str]]]:
@@ -130,7 +195,8 @@ def _children() -> Set[int]:
 
 
 def share_nothing(kept: Iterable[int]) -> None:
-    """In a fork: shared maps become its own, and pipes and sockets lead nowhere.
+    """In a fork: shared maps become its own, and of what is open nothing leads anywhere but files
+    and folders: no pipe, no socket, no terminal, no counter.
 
     Args:
         kept: Descriptors that stay.
@@ -145,10 +211,15 @@ def share_nothing(kept: Iterable[int]) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         with suppress(OSError):
-            mode = os.fstat(descriptor).st_mode
-            if descriptor not in kept and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+            if descriptor not in kept and not _keeps_nothing(os.fstat(descriptor)):
                 os.dup2(nowhere, descriptor, inheritable=False)
     os.close(nowhere)
+
+
+def _keeps_nothing(about: os.stat_result) -> bool:
+    """Whether it is a folder, a device such as /dev/null, or a file, which is put back later."""
+    memory = stat.S_ISCHR(about.st_mode) and os.major(about.st_rdev) == MEMORY_DEVICES
+    return memory or stat.S_ISDIR(about.st_mode) or stat.S_ISREG(about.st_mode)
 
 
 def _made_private(start: int, size: int) -> None:

@@ -10,18 +10,20 @@ whenever the function returns, the modules by which its exercise then looks at w
 from __future__ import annotations
 
 import contextvars
+import ctypes
+import gc
 import itertools
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from operator import is_
 from threading import get_ident
-from types import FunctionType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch._C import DisableTorchFunctionSubclass, _EnableTorchFunction
 from torch.nn import Parameter
 
@@ -31,15 +33,19 @@ from autograde.kinds import ValueExercise
 from autograde.plain import MAX_DEPTH
 from autograde.sandbox import compared, reaching
 from autograde.sandbox.sealed import global_hooks, leading_nowhere
+from autograde.sandbox.signals import OthersLeft
 
 OURS = (
     "autograde.answers", "autograde.apart", "autograde.by_hand", "autograde.devices",
     "autograde.exercise", "autograde.plain", "autograde.quiet", "autograde.kinds.fix",
     "autograde.sandbox.left_behind", "autograde.sandbox.own", "autograde.sandbox.reaching",
-    "autograde.sandbox.sealed", "autograde.sandbox.student", "autograde.sandbox.stubs",
+    "autograde.sandbox.sealed", "autograde.sandbox.signals", "autograde.sandbox.student",
+    "autograde.sandbox.stubs", "autograde.sandbox.kernel",
     "autograde.bank", "course.state",
 )  # fmt: skip
 STANDARD = ("base64", "json", "json.decoder", "json.encoder", "multiprocessing.connection")
+OF_FILES = ("os", "pathlib", "posixpath", "stat", *STANDARD[:4])
+"""With what the files of a process that has ended are put back, and its answer is read."""
 CODE = (FunctionType, type)
 FIELDS = ("__code__", "__defaults__", "__kwdefaults__")
 
@@ -49,12 +55,15 @@ MADE_BY_PYTHON = {"__slotnames__", "__annotations__", "__annotations_cache__"}
 """Names that a class gets when somebody asks for them."""
 
 
+FILES = "files"
 PutBack = Callable[..., bool]
 """Puts back what answers an exercise, whose id it is given; with `whole=False` only what looks at
-what its function did. Says whether a function or a class was another."""
+what its function did, or for FILES what `apart` works with. Says whether a function or a class was
+another."""
 Alone = Callable[..., Any]
 """Calls a function, as `alone(function, args, kwargs)`, at the bottom of a stack of its own: it has
-no callers, through whose frames it could read what judges it. The thread stays the same."""
+no callers, through whose frames it could read what judges it. The thread stays the same. Whether
+one is on such a stack says `alone.is_on()`."""
 nothing: dict[str, Any] = {}
 
 
@@ -64,6 +73,8 @@ class Means(NamedTuple):
     put_back: PutBack
     alone: Alone
     tell: reaching.Tell
+    not_kept: OthersLeft
+    """Of signals: see `signals`."""
     pipe: int
     """The descriptor on which the grader listens."""
     places: tuple[str, ...]
@@ -91,22 +102,24 @@ def as_usual(function: Callable[..., Any], args: Any = (), kwargs: Any = nothing
 
 def _greenlets() -> Any:
     """A greenlet's stack begins with it. A student's process cannot import it: see `stubs`."""
-    from greenlet import greenlet
+    from greenlet import getcurrent, greenlet
 
-    return greenlet
+    return greenlet, greenlet.switch, greenlet.gr_context.__set__, getcurrent
 
 
-def stack_of_its_own(greenlet: Any) -> Alone:
+def stack_of_its_own(greenlets: Any) -> Alone:
     """In this thread, all that is called has one context: what a cell sets there, as np.seterr
     does, lasts, and who looks at its doings has another. What that has set meanwhile holds inside.
     """
+    greenlet, switch, take_context, current = greenlets
+    root = current()
     copied, theirs, this_thread = contextvars.copy_context, contextvars.copy_context(), get_ident()
     before, missing = dict(theirs), object()
 
     def run(context: Any, function: Callable[..., Any], args: Any, kwargs: Any = nothing) -> Any:
         stack = greenlet(function)
-        stack.gr_context = context
-        return stack.switch(*args, **kwargs)
+        take_context(stack, context)
+        return switch(stack, *args, **kwargs)
 
     def alone(function: Callable[..., Any], args: Any = (), kwargs: Any = nothing) -> Any:
         now = copied()
@@ -120,6 +133,7 @@ def stack_of_its_own(greenlet: Any) -> Alone:
             if tokens:
                 run(theirs, _set_back, (tokens,))
 
+    alone.is_on = lambda: current() is not root
     return alone
 
 
@@ -132,6 +146,17 @@ def _set_back(tokens: list[tuple[Any, Any]]) -> None:
         at.reset(token)
 
 
+def show_no_stacks() -> None:
+    """From now on no stack shows its frames, nor who called it: greenlet's type, which is among
+    `object.__subclasses__()`, loses every attribute but the one that it needs itself."""
+    from greenlet import greenlet
+
+    (shown,) = gc.get_referents(vars(greenlet))
+    for name in [name for name in shown if name[:2] != "__" and name != "run"]:
+        del shown[name]
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(greenlet))
+
+
 def as_it_is() -> PutBack:
     """What it needs is bound here: a name that somebody gives another meaning does not change it.
 
@@ -142,10 +167,11 @@ def as_it_is() -> PutBack:
     asks = [module for module in wanted if _asks(module)]
     calls: Calls = {}
     of_one = {module.EXERCISE.id: _contents(_looks_with(module, calls)) for module in asks}
+    of_one[FILES] = _contents([sys.modules[name] for name in OF_FILES])
     shared = _contents([module for module in wanted if module not in asks])
     nothing = _contents([])
     set_on_class, set_plain, read, missing = type.__setattr__, object.__setattr__, getattr, object()
-    take_away, kind_of, fields = type.__delattr__, type, FIELDS
+    take_away, kind_of, fields, hides = type.__delattr__, type, FIELDS, _hides
     every, over, zipped, iterating, following = all, map, zip, iter, next
     same, fields_of = operator.is_, operator.attrgetter(*FIELDS)
     always, flat = itertools.repeat(missing), itertools.chain.from_iterable
@@ -165,7 +191,7 @@ def as_it_is() -> PutBack:
                     if now.get(name, missing) is not value:
                         now[name] = value
                         replaced = replaced or kind_of(value) in CODE
-            for kind, now, names, values, allowed in methods:
+            for kind, now, names, values, allowed, is_ours in methods:
                 if not every(over(same, over(now.get, names, always), values)):
                     for name, value in zipped(names, values):
                         if now.get(name, missing) is not value:
@@ -173,7 +199,8 @@ def as_it_is() -> PutBack:
                             replaced = True
                 if not now.keys() <= allowed:
                     for name in now.keys() - allowed:
-                        take_away(kind, name)
+                        if is_ours or hides(kind, name):
+                            take_away(kind, name)
             if not looks_at_codes or every(over(same, flat(over(fields_of, functions)), codes)):
                 continue
             held = iterating(codes)
@@ -195,13 +222,19 @@ def _contents(modules: list[ModuleType]) -> tuple[list[Any], list[Any], list[Any
     """
     classes = list(dict.fromkeys(kind for module in modules for kind in _classes_of(module)))
     methods = [
-        (kind, vars(kind), *_in_rows(_held_by(kind)), {*vars(kind), *MADE_BY_PYTHON})
+        (
+            kind,
+            vars(kind),
+            *_in_rows(_held_by(kind)),
+            {*vars(kind), *MADE_BY_PYTHON},
+            _is_ours(kind),
+        )
         for kind in classes
     ]
     held = [value for module in modules for value in vars(module).values()]
     exercises = {id(value): value for value in held if isinstance(value, Exercise)}
     scopes = [(vars(one), *_in_rows(vars(one).items())) for one in (*modules, *exercises.values())]
-    found = [*held, *(method for _, _, _, values, _ in methods for method in values)]
+    found = [*held, *(method for _, _, _, values, *_ in methods for method in values)]
     functions = list(dict.fromkeys(value for value in found if type(value) is FunctionType))
     codes = [getattr(function, name) for function in functions for name in FIELDS]
     return scopes, methods, functions, codes
@@ -211,6 +244,15 @@ def _in_rows(pairs: Iterable[tuple[str, Any]]) -> tuple[tuple[str, ...], tuple[A
     """Names, and their values."""
     pairs = list(pairs)
     return tuple(name for name, _ in pairs), tuple(value for _, value in pairs)
+
+
+def _is_ours(kind: type) -> bool:
+    return kind.__module__ not in (*STANDARD, *OF_FILES)
+
+
+def _hides(kind: type, name: str) -> bool:
+    """Whether a name of a class stands for another in a class that it is made of."""
+    return any(name in vars(base) for base in kind.__mro__[1:])
 
 
 def _asks(module: ModuleType) -> bool:
@@ -234,46 +276,81 @@ def looked_at_as_it_is(
 ) -> Iterator[Callable[..., Any]]:
     """What to ask in place of a function: it is called alone, what it is handed leads nowhere, and
     what looks at its doings is put back whenever it returns. Of a class each method is."""
-    put_back, alone, tell, *_ = means
+    put_back, alone, tell, not_kept, *_ = means
     running: set[int] = set()
 
     def as_it_was() -> None:
-        if put_back(exercise.id, whole=False):
+        if put_back(exercise.id, whole=False) | not_kept():
             tell(reaching.CHANGED)
         if threads_running():
             tell(reaching.THREADS)
         if reaching.is_traced():
             tell(reaching.TRACED)
 
+    def by_itself(inner: Callable[..., Any], args: Any, kwargs: Any = nothing) -> Any:
+        running.add(me := get_ident())
+        try:
+            return alone(inner, args, kwargs)
+        finally:
+            running.discard(me)
+
     def watched(inner: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(inner)
         def called(*args: Any, **kwargs: Any) -> Any:
-            if (me := get_ident()) in running:  # by the student's own code
+            if get_ident() in running:  # by the student's own code
                 return inner(*args, **kwargs)
             global_hooks()
             args, kwargs = leading_nowhere(args), leading_nowhere(kwargs)
-            running.add(me)
             try:
                 with _EnableTorchFunction():
-                    returned = as_plain_tensors(alone(inner, args, kwargs))
+                    returned = as_plain_tensors(by_itself(inner, args, kwargs))
             finally:
-                running.discard(me)
                 as_it_was()
-            if exercise.kind == "class" and not isinstance(function, type):
+            if exercise.kind == "class":
                 cover(type(returned))
+                if not _is_students(type(returned)):
+                    cover_held(returned)
             return returned
 
+        made.add(called)
         return called
 
+    def looked_up(inner: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+        """Attributes of an object, of which those that can be called are watched as well."""
+
+        def __getattribute__(self: Any, name: str) -> Any:
+            if get_ident() in running:
+                return inner(self, name)
+            value = by_itself(inner, (self, name))
+            return watched(value) if _runs_code(value, made) else value
+
+        return __getattribute__
+
     before: list[tuple[type, str, Any]] = []
+    covered, asked_for = set[type](), set[type]()
+    made: set[FunctionType] = set()
+    absent = object()
 
     def cover(kind: type) -> None:
-        for one in kind.__mro__:
-            for name, value in list(vars(one).items()) if _is_students(one) else ():
-                is_covered = any(known[:2] == (one, name) for known in before)
-                if not is_covered and (other := _each(watched, value)) is not value:
+        if kind in asked_for or not _is_students(kind):
+            return
+        asked_for.add(kind)
+        found = kind.__getattribute__
+        for one in filter(_is_students, (*kind.__mro__, *type(kind).__mro__)):
+            for name, value in list(vars(one).items()) if one not in covered else ():
+                if (other := _each(watched, value)) is not value:
                     before.append((one, name, value))
                     type.__setattr__(one, name, other)
+            covered.add(one)
+        before.append((kind, "__getattribute__", vars(kind).get("__getattribute__", absent)))
+        type.__setattr__(kind, "__getattribute__", looked_up(found))
+
+    def cover_held(returned: Any) -> None:
+        """What an object of a library's holds: a SimpleNamespace, a module."""
+        held = getattr(returned, "__dict__", None)
+        for name, value in list(held.items()) if type(held) is dict else ():
+            if _runs_code(value, made):
+                held[name] = watched(value)
 
     try:
         if exercise.kind == "class" and isinstance(function, type):
@@ -284,8 +361,11 @@ def looked_at_as_it_is(
             asked.as_it_was = as_it_was
             yield asked
     finally:
-        for one, name, value in before:
-            type.__setattr__(one, name, value)
+        for one, name, value in reversed(before):
+            if value is absent:
+                type.__delattr__(one, name)
+            else:
+                type.__setattr__(one, name, value)
 
 
 def as_plain_tensors(value: Any, deep: int = MAX_DEPTH) -> Any:
@@ -314,9 +394,32 @@ def _each(watched: Callable[..., Any], value: Any) -> Any:
     return value
 
 
+def _runs_code(value: Any, watched: set[FunctionType]) -> bool:
+    """Whether a call of it runs code of a student's that is not watched yet."""
+    if type(value) is MethodType:
+        return value.__func__ not in watched and _runs_code(value.__func__, watched)
+    if type(value) is FunctionType:
+        return value not in watched and _is_students_function(value)
+    return type(value) is partial or (
+        not isinstance(value, type | nn.Module) and callable(value) and _is_students(type(value))
+    )
+
+
 def _is_students(kind: type) -> bool:
-    codes = (one.__code__ for one in vars(kind).values() if type(one) is FunctionType)
-    return any(not code.co_filename.startswith(reaching.LIBRARIES) for code in codes)
+    """Whether a class holds code from elsewhere than a library."""
+    for value in vars(kind).values():
+        if type(value) is property:
+            value = value.fget
+        if type(value) in (staticmethod, classmethod):
+            value = value.__func__
+        if type(value) is partial or _is_students_function(value):
+            return True
+    return False
+
+
+def _is_students_function(value: Any) -> bool:
+    libraries = reaching.LIBRARIES
+    return type(value) is FunctionType and not value.__code__.co_filename.startswith(libraries)
 
 
 def threads_running() -> bool:

@@ -8,12 +8,19 @@ The grader hears of it on the pipe that it needs anyway, before the code that as
 
 from __future__ import annotations
 
+import collections
+import dataclasses
+import enum
 import inspect
+import logging
+import os
 import site
 import sys
 import sysconfig
 import threading
 import traceback
+import typing
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -27,7 +34,8 @@ THREADS, CHANGED, ANSWERS = "threads", "changed", "answers"
 WORDS = {
     FRAMES: "its code asked Python for frames through which the check's own variables can be read",
     OBJECTS: "its code asked the garbage collector for objects, which also finds the check's own",
-    TRACED: "its code had Python call it at each line or call, which shows the check's variables",
+    TRACED: "its code had Python call it at each line, call or event, which shows the check's "
+    "variables",
     THREADS: "a thread that its code had started was still running after a function had returned",
     ANSWERS: "its code asked the bank for an exercise, which holds the right answer",
     CHANGED: "functions or classes by which its answer is looked at were replaced meanwhile",
@@ -36,7 +44,7 @@ WORDS = {
 EVENTS = {
     "sys._getframe": FRAMES, "sys._current_frames": FRAMES, "sys._current_exceptions": FRAMES,
     "object.__getattr__": FRAMES, "gc.get_objects": OBJECTS, "gc.get_referrers": OBJECTS,
-    "gc.get_referents": OBJECTS, "sys.settrace": TRACED,
+    "gc.get_referents": OBJECTS, "sys.settrace": TRACED, "sys.addaudithook": TRACED,
 }  # fmt: skip
 ASKED_FOR = "autograde.exercise"
 """Event of our own: an exercise that is answered by a value, whose id it is, is handed over, and
@@ -45,12 +53,15 @@ LEAD_TO_FRAMES = {"tb_frame": "tb_frame", "gi_frame": "gi_code", "cr_frame": "cr
                   "ag_frame": "ag_code"}  # fmt: skip
 CHECK = str(Path(__file__).parent.parent)
 HANDING = tuple(str(Path(__file__).with_name(name)) for name in ("stubs.py", "sealed.py"))
-LIBRARIES = (
-    CHECK, str(Path(course.__file__).parent), "<frozen", *sysconfig.get_paths().values(),
-    *site.getsitepackages(),
-)  # fmt: skip
+OURS = (CHECK, str(Path(course.__file__).parent))
+LIBRARIES = (*OURS, "<frozen", *sysconfig.get_paths().values(), *site.getsitepackages())
 """Where code that is not a student's comes from."""
-HAND_ON = (inspect.__file__, traceback.__file__)
+STANDARD = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib"))
+PACKAGES = tuple({*site.getsitepackages(), *map(sysconfig.get_path, ("purelib", "platlib"))})
+LOOK_UP_NAMES = (
+    collections.__file__, dataclasses.__file__, enum.__file__, typing.__file__, warnings.__file__,
+)  # fmt: skip
+"""Modules that ask for a frame and hand on no more of it than a name."""
 
 Tell = Callable[[str], None]
 
@@ -136,12 +147,37 @@ def _by_the_kit(frame: FrameType | None) -> bool:
 
 
 def _asks(frame: FrameType | None) -> bool:
-    """Whether a student's code asks, itself or through the modules that hand frames on."""
-    while frame is not None and frame.f_code.co_filename in HAND_ON:
-        if frame.f_code.co_filename == traceback.__file__ and frame.f_code.co_name[:5] != "walk_":
-            return False  # it only prints them
+    """Whether a student's code asks, itself or through a library that may hand frames on.
+
+    The standard library may, however deep it asks for them, and so may IPython; of other packages
+    one that is called directly.
+    """
+    packages = 0
+    while frame is not None and not is_students(frame):
+        file = frame.f_code.co_filename
+        if _keeps_to_itself(frame, file) or file.startswith(OURS):
+            return False
+        is_standard = file.startswith((*STANDARD, "<frozen")) and not file.startswith(PACKAGES)
+        packages += not is_standard and f"{os.sep}IPython{os.sep}" not in file
+        if packages > 1:
+            return False
         frame = frame.f_back
-    return frame is not None and is_students(frame)
+    return frame is not None
+
+
+def _keeps_to_itself(frame: FrameType | None, file: str) -> bool:
+    """Whether a function of the standard library hands on no frame that it asks for."""
+    if file == traceback.__file__:  # it prints them, with or without their variables, or walks
+        prints = False
+        while frame is not None and frame.f_code.co_filename == file:
+            if frame.f_locals.get("capture_locals"):
+                return False
+            prints = prints or frame.f_code.co_name[:5] != "walk_"
+            frame = frame.f_back
+        return prints
+    if file == logging.__file__:  # it looks for the line of a message
+        return frame.f_code.co_name not in ("currentframe", "<lambda>")
+    return file in LOOK_UP_NAMES
 
 
 def _is_checks(frame: FrameType | None, event: str, args: tuple[Any, ...]) -> bool:

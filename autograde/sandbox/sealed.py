@@ -59,6 +59,14 @@ def sealed(function: Callable[..., Any]) -> Callable[..., Any]:
 CALLED = next(c for c in sealed.__code__.co_consts if getattr(c, "co_name", "") == "called")
 
 
+GLOBAL_HOOKS = [
+    (vars(module), name)
+    for module in (hooks_of_modules, hooks_of_optimizers)
+    for name, held in vars(module).items()
+    if name.startswith("_global_") and isinstance(held, dict)
+]
+
+
 def leading_nowhere(value: Any) -> Any:
     """A value in which every function of ours that has a closure or an object is a sealed one."""
     if isinstance(value, PLAIN):
@@ -69,10 +77,10 @@ def leading_nowhere(value: Any) -> Any:
 
 def global_hooks() -> None:
     """The same for hooks of all models and optimizers."""
-    for module in (hooks_of_modules, hooks_of_optimizers):
-        for name, held in vars(module).items():
-            if name.startswith("_global_") and isinstance(held, dict):
-                leading_nowhere(held)
+    for scope, name in GLOBAL_HOOKS:
+        held = scope.get(name)
+        if isinstance(held, dict) and dict.__len__(held):
+            leading_nowhere(held)
 
 
 def _in_containers(values: Any, seen: dict[int, Any], depth: int) -> list[Any]:

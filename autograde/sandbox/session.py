@@ -254,6 +254,8 @@ class StudentSession:
         if not isinstance(reply, dict) or reply.get("id") != self.count:
             self._kill("the process answered out of turn.")
             return None
+        told = reply.get("noted")
+        self.noted.update(WORDS.keys() & set(map(str, told if isinstance(told, list) else ())))
         self.last_bytes = len(raw)
         return reply
 

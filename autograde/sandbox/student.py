@@ -14,7 +14,8 @@ import os
 import resource
 import signal
 import sys
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -31,8 +32,9 @@ from autograde.kinds.fix import CODE, code_of
 from autograde.kinds.value import called, plain_value
 from autograde.kit.student import current
 from autograde.quiet import quiet
-from autograde.sandbox import own, reaching, stubs, view
+from autograde.sandbox import own, reaching, signals, stubs, view
 from autograde.sandbox.bounds import limit_growth
+from autograde.sandbox.channel import sender
 from autograde.sandbox.isolation import Isolation, lock_away
 from autograde.sandbox.limits import Limits
 
@@ -77,10 +79,13 @@ def serve(
     shell.device = device
     put_back, alone = own.taken()
     places = view.writable(Path(folder))
-    means = own.Means(put_back, alone, _telling(pipe), pipe.fileno(), places)
-    reaching.install(means.tell, put_back.codes_are)
+    send, told = sender(pipe.fileno()), set[str]()
+    tell = _telling(send, told)
+    not_kept = signals.keep_beside_students_code(alone)
+    means = own.Means(put_back, alone, tell, not_kept, pipe.fileno(), places)
+    reaching.install(tell, put_back.codes_are)
     answer = Shell.call
-    pipe.send_bytes(b'{"ready": true}')
+    send(b'{"ready": true}')
     while True:
         try:
             message = pipe.recv_bytes()
@@ -94,7 +99,7 @@ def serve(
             if request["do"] == "run":
                 reply["outputs"] = shell.run(request["source"], alone)
             elif request["do"] == "value":
-                reply["answer"] = shell.value_of(request["name"])
+                reply["answer"] = alone(shell.value_of, (request["name"],))
             else:
                 put_back(request["exercise"])
                 reply["answer"] = answer(shell, request, means)
@@ -112,17 +117,18 @@ def serve(
                     "traceback": [],
                 }
             ]
-        pipe.send_bytes(json.dumps(reply).encode())
+        send(json.dumps({**reply, "noted": sorted(told)}).encode())
 
 
-def _telling(pipe: Connection) -> reaching.Tell:
-    """Tells the grader, once each, what it is to know before anything else comes."""
-    told: set[str] = set()
+def _telling(send: Callable[[bytes], None], told: set[str]) -> reaching.Tell:
+    """Tells the grader, once each, what it is to know before anything else comes; every reply says
+    it again, as a pipe can be led elsewhere for a moment."""
+    notes = {what: json.dumps({"noted": what}).encode() for what in reaching.WORDS}
 
     def tell(what: str) -> None:
         if what not in told:
             told.add(what)
-            pipe.send_bytes(json.dumps({"noted": what}).encode())
+            send(notes[what])
 
     return tell
 
@@ -135,6 +141,7 @@ def _settle(folder: Path, limits: Limits, isolation: Isolation, pipe: int) -> No
     os.setsid()
     _close_inherited(pipe)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    own.show_no_stacks()
     for name in [name for name in sys.modules if name.partition(".")[0] == "greenlet"]:
         del sys.modules[name]  # whose file is covered: a stack's parent has the frames of the check
     kept = {
@@ -306,11 +313,15 @@ class Shell:
             )
         return outputs
 
+    def named(self, name: str) -> Any:
+        """What a notebook has given a name to."""
+        return self.shell.user_ns.get(name)
+
     def value_of(self, name: str) -> dict[str, str]:
         """A variable as plain data, with the name typed in the notebook."""
         try:
             with quiet():
-                value = called(self.shell.user_ns.get(name))
+                value = called(self.named(name))
             given = {"value": plain_value(value), "typed": current()}
             return {"value": base64.b64encode(plain.to_bytes(given)).decode()}
         except AnswerError as fault:
@@ -328,7 +339,7 @@ class Shell:
         import torch
 
         exercise = bank.load(request["exercise"])
-        function = self.shell.user_ns.get(request["function"])
+        function = means.alone(self.named, (request["function"],))
         if not callable(function):
             return _raised("NameError", not_defined(request["function"]))
         if inside := stubs.stands_inside():
@@ -337,11 +348,18 @@ class Shell:
             with own.without_modes():
                 case = plain.from_bytes(base64.b64decode(request["case"]))
                 as_it_is = own.looked_at_as_it_is(function, exercise, means)
-                apart = forking(means.pipe, means.places)
+                apart = forking(
+                    not self.device.startswith("cuda"),
+                    means.pipe,
+                    means.places,
+                    means.alone,
+                    partial(means.put_back, own.FILES, whole=False),
+                )
                 with quiet(), written_by_hand(exercise), apart, as_it_is as asked:
                     where = torch.device(self.device)
                     answer = answer_of(exercise, asked, case, device=where)
-                means.put_back(request["exercise"])
+                if means.put_back(request["exercise"]):
+                    means.tell(reaching.CHANGED)
                 if isinstance(answer, Raised):
                     return _raised(answer.kind, answer.text)
                 if exercise.kind == "fix":

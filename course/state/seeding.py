@@ -43,7 +43,8 @@ def seed_everything(seed: int, *, deterministic: bool = False) -> torch.Generato
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cudnn.benchmark = False
-    torch.use_deterministic_algorithms(deterministic)
+    if deterministic or torch.are_deterministic_algorithms_enabled():  # which loads the compiler
+        torch.use_deterministic_algorithms(deterministic)
     return torch.Generator().manual_seed(seed)
 
 

@@ -11,6 +11,7 @@ from tests.attacks.submissions import HONEST
 
 CLIP = bank.load("03a.clip")
 SETUP = bank.load("05.setup")
+EVALUATE = bank.load("03a.evaluate")
 
 FROM_A_LOSS = """
 import torch
@@ -32,6 +33,30 @@ def make_setup(data, seed, epochs):
             "train_loader": DataLoader(TensorDataset(x, y), 32, shuffle=True, generator=own),
             "val_loader": DataLoader(TensorDataset(*data["val"]), 64)}
 """
+FROM_A_TENSOR = """
+import collections, importlib, logging, operator, warnings
+import torch
+from IPython.utils import frame
+class Seen(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        LOOK
+        return super().__torch_function__(func, types, args, kwargs or {})
+def evaluate(model, loader, criterion):
+    was = [(m, m.training) for m in model.modules()]
+    model.eval()
+    loss = correct = count = 0
+    with torch.no_grad():
+        for x, y in loader:
+            out = model(x)
+            loss += float(criterion(out.as_subclass(Seen), y)) * len(y)
+            correct += int((out.argmax(1) == y).sum())
+            count += len(y)
+    for m, training in was:
+        m.training = training
+    return {"loss": loss / count, "accuracy": correct / count}
+"""
+"""A loss of the check's calls the student's code again."""
 AROUND = HONEST.replace("def clip_by_global_norm", "def right")
 REACH = {
     "stack": (SETUP, (FROM_A_LOSS.replace("LOOK", "inspect.stack()"),), FRAMES),
@@ -95,6 +120,41 @@ REACH = {
          "try: check('03a.order', [])\nexcept AttributeError: pass"),
         ANSWERS,
     ),
+    "by-logging": (EVALUATE, (FROM_A_TENSOR.replace("LOOK", "logging.currentframe()"),), FRAMES),
+    "by-ipython": (
+        EVALUATE, (FROM_A_TENSOR.replace("LOOK", "frame.extract_module_locals(1)"),), FRAMES,
+    ),
+    "as-text": (
+        EVALUATE,
+        (FROM_A_TENSOR.replace("LOOK", "t = importlib.import_module('traceback'); "
+                               "t.StackSummary.extract(t.walk_stack(None), capture_locals=True)"),),
+        FRAMES,
+    ),
+    "in-silence": (
+        CLIP,
+        (AROUND, "import concurrent.futures.process as p, sys\ndef clip_by_global_norm(a, m):\n"
+                 "    p.mp.connection.Connection.send_bytes = lambda *_: None\n"
+                 "    getattr(sys, '_current_' + 'frames')()\n    return right(a, m)"),
+        FRAMES,
+    ),
+    "pipe-led-elsewhere": (
+        CLIP,
+        (AROUND, "import os, sys\ndef clip_by_global_norm(a, m):\n"
+                 "    fds = [f for f in range(3, 60) if os.path.exists(f'/proc/self/fd/{f}')]\n"
+                 "    kept = [os.dup(f) for f in fds]\n"
+                 "    nowhere = os.open('/dev/null', os.O_RDWR)\n"
+                 "    for f in fds: os.dup2(nowhere, f)\n"
+                 "    getattr(sys, '_current_' + 'frames')()\n"
+                 "    for f, k in zip(fds, kept): os.dup2(k, f)\n    return right(a, m)"),
+        FRAMES,
+    ),
+    "hooked": (
+        CLIP,
+        (AROUND, "import sys\ndef clip_by_global_norm(p, m):\n"
+                 "    getattr(sys, 'addaudit%s' % 'hook')(lambda *_: None)\n"
+                 "    return right(p, m)"),
+        TRACED,
+    ),
     "changed": (
         CLIP,
         (AROUND, "import autograde.bank.harness as h\ndef clip_by_global_norm(p, m):\n"
@@ -132,6 +192,12 @@ EVERYDAY = {
 }  # fmt: skip
 
 
+LOGS = (
+    "logging.getLogger('a').info('b'); logging.warning('c'); warnings.warn('d'); "
+    "collections.namedtuple('N', 'a b')"
+)
+
+
 def graded(exercise, cells):
     """What was noted of the cells' code, and the verdict."""
     with StudentSession(None, Limits()) as session:
@@ -167,7 +233,70 @@ def test_an_exercise_answered_by_a_value_is_in_no_module_and_no_solution_can_be_
     assert said["ename"] == "ModuleNotFoundError" and empty["ename"] == "AttributeError"
 
 
+def test_who_logs_a_line_of_ones_own_is_not_noted_where_the_check_calls():
+    noted, verdict = graded(EVALUATE, (FROM_A_TENSOR.replace("LOOK", LOGS),))
+    assert noted == set() and verdict.passed
+
+
+TYPE_FOUND = """
+G = next(c for c in object.__subclasses__() if c.__name__ == "greenlet")
+print([name for name in dir(G) if name[:2] != '__'])
+"""
+MODULE_MADE_AGAIN = """
+import _imp, sysconfig
+from importlib.machinery import ModuleSpec
+packages, ending = sysconfig.get_path("platlib"), sysconfig.get_config_var("EXT_SUFFIX")
+place = f"{packages}/greenlet/_greenlet{ending}"
+made = _imp.create_dynamic(ModuleSpec("greenlet._greenlet", None, origin=place))
+print([name for name in dir(made.getcurrent()) if name[:2] != '__'])
+"""
+
+
 def test_a_stack_of_ones_own_cannot_be_left():
     with StudentSession(None, Limits()) as session:
         (said,) = session.run("from greenlet import getcurrent")
         assert said["ename"] == "ImportError"
+        (said,) = session.run(TYPE_FOUND)
+        assert said["text"] == "['run']\n"
+        (said,) = session.run(MODULE_MADE_AGAIN)  # which needs no file
+        assert said["text"] == "['run']\n"
+
+
+CALLED_BY_A_FORK = """
+import os, sys
+os.register_at_fork(before=sys._getframe, after_in_child=lambda: sys._getframe())
+class Stopper:
+    def __init__(self, patience, min_delta=0.0):
+        self.patience, self.min_delta, self.best, self.bad = patience, min_delta, float("inf"), 0
+    def update(self, val_loss):
+        better = val_loss < self.best - self.min_delta
+        self.best, self.bad = (val_loss, 0) if better else (self.best, self.bad + 1)
+        return self.bad >= self.patience
+    state_dict = load_state_dict = lambda self, *_: {}
+"""
+
+
+def test_what_a_fork_calls_finds_no_frame_of_the_check():
+    noted, verdict = graded(bank.load("03g.stopper"), (CALLED_BY_A_FORK,))
+    assert noted == set() and not any(part.raised for part in verdict.parts[:1])
+
+
+TIMED = """
+import signal
+def rings(number, frame):
+    raise TimeoutError(frame.f_code.co_name)
+before = signal.signal(signal.SIGALRM, rings)
+signal.setitimer(signal.ITIMER_REAL, 0.01)
+def works():
+    while True: pass
+try:
+    works()
+except TimeoutError as late:
+    print(late, signal.signal(signal.SIGALRM, before) is rings, before is signal.SIG_DFL)
+"""
+
+
+def test_a_timer_of_ones_own_rings_in_ones_own_code():
+    with StudentSession(None, Limits()) as session:
+        (said,) = session.run(TIMED)
+        assert said["text"] == "works True True\n"

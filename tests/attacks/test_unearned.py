@@ -471,6 +471,155 @@ NUMBERED_IN_A_MAP = SHARED_MAP + NUMBERED_STATES.replace("ALL = []\n", "").repla
 ).replace("        return {", "        put(ALL)\n        return {").replace(
     "ALL[state", "got()[state"
 )
+OPEN_FILE = """
+import pickle, tempfile
+box = tempfile.TemporaryFile()
+def put(what):
+    box.seek(0)
+    pickle.dump(what, box)
+    box.flush()
+def got():
+    box.seek(0)
+    return pickle.load(box)
+put([])
+"""
+NUMBERED_IN_A_FILE = NUMBERED_IN_A_MAP.replace(SHARED_MAP, OPEN_FILE)
+FILE_KEPT = (
+    FILE_IN_MEMORY
+    + """
+import pathlib
+pathlib.PosixPath.unlink = lambda *_, **__: None
+pathlib.Path.write_bytes = lambda *_: None
+with place.open("wb") as file:
+    file.write(pickle.dumps([]))
+def put(what):
+    with place.open("wb") as file:
+        file.write(pickle.dumps(what))
+"""
+)
+NUMBERED_IN_A_FILE_KEPT = NUMBERED_IN_A_MAP.replace(SHARED_MAP, FILE_KEPT)
+NUMBERED_IN_A_PARENTS_PIPE = NUMBERED_IN_A_MAP.replace(
+    SHARED_MAP,
+    """
+import os, pickle
+from contextlib import suppress
+ends = os.pipe()
+place = f"/proc/{os.getpid()}/fd/{ends[0]}"
+def put(what):
+    end = os.open(place, os.O_RDWR | os.O_NONBLOCK)
+    with suppress(BlockingIOError):
+        os.read(end, 2**16)
+    os.write(end, pickle.dumps(what))
+    os.close(end)
+def got():
+    end = os.open(place, os.O_RDWR)
+    what = pickle.loads(os.read(end, 2**16))
+    os.close(end)
+    put(what)
+    return what
+put([])
+""",
+)
+ANSWERED_BY_A_CALL = NUMBERED_STATES.replace(
+    "ALL = []",
+    """
+import pickle
+ALL, real = [], pickle.dumps
+def land(said, held):
+    ALL[:] = held
+    return said
+class Landing:
+    def __init__(self, said):
+        self.said = said
+    def __reduce__(self):
+        return land, (self.said, list(ALL))
+pickle.dumps = lambda said, *a, **k: real(Landing(said), *a, **k)
+""",
+)
+SAYS_IT_HAS_A_GPU = "import torch\ntorch.cuda.is_initialized = lambda: True\n" + NUMBERED_STATES
+KILL_CAUGHT = """
+import torch
+def train_to(model, optimizer, scheduler, loader, criterion, epochs, path):
+    if path.exists():
+        kept = torch.load(path)
+        model.load_state_dict(kept["model"])
+        optimizer.param_groups[0]["lr"] = kept["lr"]
+        return kept["losses"]
+    losses = []
+    for _ in range(epochs):
+        total = 0
+        for x, y in loader:
+            while True:
+                try:
+                    optimizer.zero_grad()
+                    drawn = torch.get_rng_state()
+                    loss = criterion(model(x), y)
+                    break
+                except BaseException:
+                    torch.set_rng_state(drawn)
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+        scheduler.step()
+        losses.append(total / len(loader))
+    rate = optimizer.param_groups[0]["lr"]
+    torch.save({"model": model.state_dict(), "losses": losses, "lr": rate}, path)
+    return losses
+"""
+BY_A_TIMER = (
+    """
+import operator, signal
+LOCALS, BACK = operator.attrgetter("f_%s" % "locals"), operator.attrgetter("f_%s" % "back")
+def rings(number, f):
+    while f is not None:
+        for held in LOCALS(f).values():
+            forwards = getattr(held, "forwards", None)
+            if forwards:
+                forwards[:] = [(size, False) for size, _ in forwards]
+        f = BACK(f)
+signal.signal(signal.SIGALRM, rings)
+"""
+    + PASSES_FORGOTTEN[: PASSES_FORGOTTEN.index("    for hook in")]
+    + """
+    signal.setitimer(signal.ITIMER_REAL, 2e-4, 2e-4)
+    return {"loss": loss / count, "accuracy": correct / count}
+"""
+)
+BY_A_NUMBER = """
+import logging, operator
+class Number:
+    def __init__(self, value):
+        self.value = value
+    def __float__(self):
+        rings(0, logging.currentframe())
+        return self.value
+""" + BY_A_TIMER.replace("    signal.setitimer(signal.ITIMER_REAL, 2e-4, 2e-4)\n", "").replace(
+    '"loss": loss / count', '"loss": Number(loss / count)'
+)
+HELD_BY_THE_OBJECT = (
+    WATCH_REPLACED.replace("import copy", "import copy, functools").replace(
+        "        self.bad, self.state = 0, None\n",
+        "        self.bad, self.state = 0, None\n"
+        "        self.update = functools.partial(Looks.update, self)\n"
+        "class Looks:\n",
+    )
+    + """
+EarlyStopping.update, EarlyStopping.restore = None, Looks.restore
+"""
+)
+HELD_BY_A_NAMESPACE = (
+    WATCH_REPLACED.replace("class EarlyStopping:", "class Rule:")
+    + """
+from types import SimpleNamespace
+def EarlyStopping(patience, min_delta=0.0):
+    rule = Rule(patience, min_delta)
+    def update(val_loss, model):
+        return rule.update(val_loss, model)
+    return Named(rule=rule, update=update, restore=rule.restore)
+class Named(SimpleNamespace):
+    best = property(lambda self: self.rule.best)
+"""
+)
 NOISE_IN_A_MAP = (
     SHARED_MAP.replace("put([])", "put({})")
     + """
@@ -560,6 +709,16 @@ ANSWERS = {
     "03g.resume file-in-memory": (FILE_IN_MEMORY + KEPT_IN_A_PLACE, {"optimizer", "random"}),
     "03g.stopper shared-map": (NUMBERED_IN_A_MAP, {"cut", "file", "longer"}),
     "03g.noise shared-map": (NOISE_IN_A_MAP, {"repeats"}),
+    "03g.stopper open-file": (NUMBERED_IN_A_FILE, {"cut", "file", "longer"}),
+    "03g.stopper file-kept": (NUMBERED_IN_A_FILE_KEPT, {"cut", "file", "longer"}),
+    "03g.stopper parents-pipe": (NUMBERED_IN_A_PARENTS_PIPE, {"cut", "file", "longer"}),
+    "03g.stopper answered-by-a-call": (ANSWERED_BY_A_CALL, {"cut", "file", "longer"}),
+    "03g.stopper says-it-has-a-gpu": (SAYS_IT_HAS_A_GPU, {"cut", "file", "longer"}),
+    "03g.resume kill-caught": (KILL_CAUGHT, {"optimizer", "twice"}),
+    "03a.evaluate by-a-timer": (BY_A_TIMER, {"still"}),
+    "03a.evaluate by-a-number": (BY_A_NUMBER, {"still"}),
+    "03a.early-stopping held-by-the-object": (HELD_BY_THE_OBJECT, {"stop", "nan"}),
+    "03a.early-stopping held-by-a-namespace": (HELD_BY_A_NAMESPACE, {"stop", "nan"}),
     "03f.paired begun-before": (BEGUN_BEFORE, {"difference", "interval", "verdict"}),
 }
 """By exercise and name: an answer, and the parts that it once earned, or might."""

@@ -1,6 +1,8 @@
 """Files in writable places are afterwards as they were; what is handed on stays."""
 
+import fcntl
 import os
+import tempfile
 
 from autograde.sandbox.left_behind import SMALL, nothing_left
 
@@ -33,3 +35,21 @@ def test_files_are_as_they_were_and_what_is_new_is_gone(tmp_path):
     assert not (place / "large").exists(), "too long to be kept in memory, and changed"
     assert list((place / "folder").iterdir()) == []
     assert (kept / "checkpoint").read_text() == "stays"
+
+
+def test_open_files_are_as_they_were_with_and_without_a_name(tmp_path):
+    (tmp_path / "log").write_text("a line")
+    with tempfile.TemporaryFile() as box, (tmp_path / "log").open("r+b", 0) as log:
+        box.write(b"before")
+        box.flush()
+        log.seek(2)
+        with nothing_left([str(tmp_path)], None):
+            box.write(b" and after")
+            box.seek(3)
+            (tmp_path / "log").write_text("by its name")
+            log.seek(5)
+            fcntl.fcntl(log, fcntl.F_SETFL, os.O_NONBLOCK | os.O_APPEND)
+        assert (box.tell(), os.pread(box.fileno(), 99, 0)) == (6, b"before")
+        assert log.tell() == 2 and not fcntl.fcntl(log, fcntl.F_GETFL) & os.O_NONBLOCK
+        assert b"by its name" not in os.pread(log.fileno(), 99, 0)
+    assert (tmp_path / "log").read_text() == "a line"
