@@ -16,6 +16,7 @@ from tests.debug.faulty import (  # noqa: F401
     loops,
     losses,
     modes,
+    nineteenth,
     ninth,
     reported,
     seventeenth,

@@ -18,6 +18,8 @@ from tests.debug.sound import (  # noqa: F401
     fourth_loops,
     fresh,
     kinds,
+    nineteenth,
+    nineteenth_loops,
     ninth,
     ninth_loops,
     scripts,
