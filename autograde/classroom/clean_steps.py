@@ -20,6 +20,10 @@ class CleanWork(NbGraderPreprocessor):
         """Clean it in place. Locked cells are the assignment's: nbgrader has restored them."""
         given = {cell.source for cell in nb.cells if is_locked(cell)}
         clean_notebook(nb.cells, nb.metadata, given)
+        if self.parent is not None and self.parent.has_trait("exclude_anchor_links"):
+            # Of an exporter of pages: else a heading's words are its id, and formgrader puts what
+            # is typed, or clicked, where the first element with a cell's name as its id stands.
+            self.parent.exclude_anchor_links = True
         for cell in nb.cells:
             if cell.cell_type == "code":
                 cell.outputs = [from_dict(clean_output(output)) for output in cell.outputs]

@@ -29,6 +29,8 @@ MAX_TIMESTAMP = 200
 """Bytes of a timestamp.txt, as for who grades it."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 """A field that starts so is computed by spreadsheets (the last four are their wide forms)."""
+FORMULA_AT = re.compile(rf"(?:^|(?<=[;,|\t\r\n\"]))(?= *[{re.escape(''.join(FORMULA))}])")
+"""Where one starts: also after what a spreadsheet may be told, or may guess, that separates."""
 DAY_OR_MONTH = re.compile(r"(?<!\d)(\d{1,2})[./-](\d{1,2})[./-](?:\d{4}|\d{2})(?!\d)")
 """A date whose first number may be a day or a month."""
 
@@ -244,11 +246,11 @@ def _plain(marks: Marks) -> Iterable[Row]:
 
 
 def _field(value: str | float | None) -> str:
-    """A number as it is; a text with an apostrophe where a spreadsheet would compute it."""
+    """A number as it is; a text with an apostrophe where a spreadsheet could compute it."""
     if value is None:
         return ""
     if isinstance(value, str):
-        return f"'{value}" if value.lstrip(" ").startswith(FORMULA) else value
+        return FORMULA_AT.sub("'", value)
     return f"{round(value, 6):.15g}"
 
 

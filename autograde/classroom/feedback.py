@@ -119,6 +119,7 @@ def _nbgraders_page(folder: Path, assignment: str, student: str) -> str:
     config = nbgrader_config(folder)
     steps = list(GenerateFeedback.class_traits()["preprocessors"].default())
     config.GenerateFeedback.preprocessors = [_plain_outputs(), *steps]
+    config.HTMLExporter.exclude_anchor_links = True  # a heading's words are not its id
     with TemporaryDirectory(prefix="autograde-page-") as place:
         config.CourseDirectory.feedback_directory = place
         try:

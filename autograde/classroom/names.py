@@ -7,6 +7,7 @@ that nbgrader would take for several students is none.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from pathlib import Path
 
 MAX_SHOWN = 80
@@ -20,9 +21,14 @@ MARKUP = '<>&"`\\'
 
 
 def shown(name: str, most: int = MAX_SHOWN) -> str:
-    """A name with each character that moves or colours text as its code, e.g. `caf\\xe9`."""
-    text = "".join(letter if letter.isprintable() else _code(letter) for letter in name[:most])
-    return text if len(name) <= most else f"{text}…"
+    """A name with each character that moves or colours text as its code, e.g. `caf\\xe9`.
+
+    Cut so that a file can be named after it, whatever it is made of.
+    """
+    letters = [letter if letter.isprintable() else _code(letter) for letter in name[:most]]
+    ends = accumulate(len(letter.encode()) for letter in letters)
+    text = "".join(letter for letter, end in zip(letters, ends, strict=True) if end <= MAX_ID_BYTES)
+    return text if text == "".join(letters) and len(name) <= most else f"{text}…"
 
 
 def _code(letter: str) -> str:
@@ -44,8 +50,10 @@ def why_no_id(student: str) -> str:
         return "begins or ends with a blank"
     if student.startswith("."):
         return "begins with a dot, and nbgrader skips hidden folders"
-    if len(student) > MAX_ID or len(student.encode()) > MAX_ID_BYTES:
+    if len(student) > MAX_ID:
         return f"is {len(student)} characters long, but a gradebook has room for only {MAX_ID}"
+    if (size := len(student.encode())) > MAX_ID_BYTES:
+        return f"takes {size} bytes, but files named after a student have room for {MAX_ID_BYTES}"
     return ""
 
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 import contextvars
 import ctypes
 import gc
+import itertools
+import operator
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial, wraps
 from threading import get_ident
@@ -74,17 +76,18 @@ class Means(NamedTuple):
     """Folders that can be written to."""
 
 
-_made: list[tuple[PutBack, Alone]] = []
+_made: list[tuple[PutBack, Any]] = []
 
 
 def prepare() -> None:
     """In the warm parent: make what a fork will take."""
-    _made.append((as_it_is(), stack_of_its_own()))
+    _made.append((as_it_is(), _greenlets()))
 
 
 def taken() -> tuple[PutBack, Alone]:
     """As it was in the warm parent. Only who calls holds it."""
-    return _made.pop() if _made else (as_it_is(), stack_of_its_own())
+    put_back, stack = _made.pop() if _made else (as_it_is(), _greenlets())
+    return put_back, stack_of_its_own(stack)
 
 
 def as_usual(function: Callable[..., Any], args: Any = (), kwargs: Any = nothing) -> Any:
@@ -92,21 +95,38 @@ def as_usual(function: Callable[..., Any], args: Any = (), kwargs: Any = nothing
     return function(*args, **kwargs)
 
 
-def stack_of_its_own() -> Alone:
+def _greenlets() -> Any:
     """A greenlet's stack begins with it. A student's process cannot import it: see `stubs`."""
     from greenlet import getcurrent, greenlet
 
-    here, switch, take_context = (
-        contextvars.copy_context,
-        greenlet.switch,
-        greenlet.gr_context.__set__,
-    )
+    return greenlet, greenlet.switch, greenlet.gr_context.__set__, getcurrent
+
+
+def stack_of_its_own(stacks: Any) -> Alone:
+    """In this thread, all that is called has one context: what a cell sets there, as np.seterr
+    does, lasts, and who looks at its doings has another. What that has set meanwhile holds inside.
+    """
+    copied, theirs, this_thread = contextvars.copy_context, contextvars.copy_context(), get_ident()
+    before, missing = dict(theirs), object()
+    greenlet, switch, take_context, getcurrent = stacks
     root = getcurrent()
 
-    def alone(function: Callable[..., Any], args: Any = (), kwargs: Any = nothing) -> Any:
+    def run(context: Any, function: Callable[..., Any], args: Any, kwargs: Any = nothing) -> Any:
         stack = greenlet(function)
-        take_context(stack, here())
+        take_context(stack, context)
         return switch(stack, *args, **kwargs)
+
+    def alone(function: Callable[..., Any], args: Any = (), kwargs: Any = nothing) -> Any:
+        now = copied()
+        if get_ident() != this_thread:
+            return run(now, function, args, kwargs)
+        of_now = [(at, value) for at, value in now.items() if before.get(at, missing) is not value]
+        tokens = run(theirs, _set, (of_now,)) if of_now else []
+        try:
+            return run(theirs, function, args, kwargs)
+        finally:
+            if tokens:
+                run(theirs, _set_back, (tokens,))
 
     alone.is_on = lambda: getcurrent() is not root
     return alone
@@ -123,6 +143,15 @@ def show_no_stacks() -> None:
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(greenlet))
 
 
+def _set(values: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    return [(at, at.set(value)) for at, value in values]
+
+
+def _set_back(tokens: list[tuple[Any, Any]]) -> None:
+    for at, token in tokens:
+        at.reset(token)
+
+
 def as_it_is() -> PutBack:
     """What it needs is bound here: a name that somebody gives another meaning does not change it.
 
@@ -137,32 +166,48 @@ def as_it_is() -> PutBack:
     shared = _contents([module for module in wanted if module not in asks])
     nothing = _contents([])
     set_on_class, set_plain, read, missing = type.__setattr__, object.__setattr__, getattr, object()
-    take_away, kind_of, hides = type.__delattr__, type, _hides
-    codes_are = {"watched": False, "touched": True}
+    take_away, kind_of, fields, hides = type.__delattr__, type, FIELDS, _hides
+    every, over, zipped, iterating, following = all, map, zip, iter, next
+    same, fields_of = operator.is_, operator.attrgetter(*FIELDS)
+    always, flat = itertools.repeat(missing), itertools.chain.from_iterable
+    codes_are = {"watched": False, "touched": True, "unseen": True}
     put_back_what_compares = compared.as_it_is()
 
     def put_back(exercise: str, whole: bool = True) -> bool:
         put_back_what_compares()
         of_it, replaced = of_one.get(exercise, nothing), False
-        looks_at_codes = whole or codes_are["touched"] or not codes_are["watched"]
-        codes_are["touched"] = False
-        for scopes, methods, codes in (shared, of_it) if whole else (of_it,):
-            for now, values in scopes:
-                for name, value in values:
+        looks_at_codes = codes_are["touched"] or not codes_are["watched"]
+        if exercise == FILES:
+            looks_at_codes = True
+        elif whole:
+            looks_at_codes = looks_at_codes or codes_are["unseen"]
+            codes_are["touched"] = codes_are["unseen"] = False
+        else:  # the others are looked at later
+            codes_are["touched"], codes_are["unseen"] = False, codes_are["unseen"] or looks_at_codes
+        for scopes, methods, functions, codes in (shared, of_it) if whole else (of_it,):
+            for now, names, values in scopes:
+                if every(over(same, over(now.get, names, always), values)):
+                    continue
+                for name, value in zipped(names, values):
                     if now.get(name, missing) is not value:
                         now[name] = value
                         replaced = replaced or kind_of(value) in CODE
-            for kind, now, values, names, is_ours in methods:
-                for name, value in values:
-                    if now.get(name, missing) is not value:
-                        set_on_class(kind, name, value)
-                        replaced = True
-                for name in now.keys() - names:
-                    if is_ours or hides(kind, name):
-                        take_away(kind, name)
-            for function, values in codes if looks_at_codes else ():
-                for name, value in values:
-                    if read(function, name) is not value:
+            for kind, now, names, values, allowed, is_ours in methods:
+                if not every(over(same, over(now.get, names, always), values)):
+                    for name, value in zipped(names, values):
+                        if now.get(name, missing) is not value:
+                            set_on_class(kind, name, value)
+                            replaced = True
+                if not now.keys() <= allowed:
+                    for name in now.keys() - allowed:
+                        if is_ours or hides(kind, name):
+                            take_away(kind, name)
+            if not looks_at_codes or every(over(same, flat(over(fields_of, functions)), codes)):
+                continue
+            held = iterating(codes)
+            for function in functions:
+                for name in fields:
+                    if read(function, name) is not (value := following(held)):
                         set_plain(function, name, value)
                         replaced = True
         return replaced
@@ -171,20 +216,35 @@ def as_it_is() -> PutBack:
     return put_back
 
 
-def _contents(modules: list[ModuleType]) -> tuple[list[Any], list[Any], list[Any]]:
-    """Names, methods and codes, each with whom it belongs to."""
+def _contents(modules: list[ModuleType]) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
+    """Names and methods, each with whom it belongs to; functions, and the FIELDS of all of them.
+
+    Both sides of what is compared lie in rows, so that a comparison takes no loop of Python's.
+    """
     classes = list(dict.fromkeys(kind for module in modules for kind in _classes_of(module)))
     methods = [
-        (kind, vars(kind), tuple(_held_by(kind)), {*vars(kind), *MADE_BY_PYTHON}, _is_ours(kind))
+        (
+            kind,
+            vars(kind),
+            *_in_rows(_held_by(kind)),
+            {*vars(kind), *MADE_BY_PYTHON},
+            _is_ours(kind),
+        )
         for kind in classes
     ]
     held = [value for module in modules for value in vars(module).values()]
     exercises = {id(value): value for value in held if isinstance(value, Exercise)}
-    scopes = [(vars(one), tuple(vars(one).items())) for one in (*modules, *exercises.values())]
-    found = [*held, *(method for _, _, values, *_ in methods for _, method in values)]
-    functions = dict.fromkeys(value for value in found if type(value) is FunctionType)
-    codes = [(one, tuple((name, getattr(one, name)) for name in FIELDS)) for one in functions]
-    return scopes, methods, codes
+    scopes = [(vars(one), *_in_rows(vars(one).items())) for one in (*modules, *exercises.values())]
+    found = [*held, *(method for _, _, _, values, *_ in methods for method in values)]
+    functions = list(dict.fromkeys(value for value in found if type(value) is FunctionType))
+    codes = [getattr(function, name) for function in functions for name in FIELDS]
+    return scopes, methods, functions, codes
+
+
+def _in_rows(pairs: Iterable[tuple[str, Any]]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    """Names, and their values."""
+    pairs = list(pairs)
+    return tuple(name for name, _ in pairs), tuple(value for _, value in pairs)
 
 
 def _is_ours(kind: type) -> bool:

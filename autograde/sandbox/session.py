@@ -47,6 +47,8 @@ START_S = 120.0
 LOOK_S = 0.5
 """How often to look after the keeper while waiting."""
 MAX_REPLY = 16 * 2**20
+MAX_NOTES = 1000
+"""Notes of one submission that are read; each of its processes tells each kind once."""
 MAX_FILES = 2000
 MAX_TEXT = 100_000
 """Bytes of a file beside the notebook in which the line that raised is looked for."""
@@ -79,6 +81,7 @@ class StudentSession:
         """Why the process ended; empty while it runs."""
         self.noted: set[str] = set()
         """What its code reached for, to be read by a person: keys of `reaching.WORDS`."""
+        self.notes = 0
         self.board = Board()
         _sweep_once()
         self.folder = private_folder()
@@ -233,7 +236,7 @@ class StudentSession:
                 self._out_of_time(timeout_s) + NO_HEED + (BUSY.format(others) if others > 0 else "")
             )
             return None
-        except TooLongError as fault:
+        except (TooLongError, FloodError) as fault:
             self._kill(f"the process sent {fault}.")
             return None
         except (EOFError, OSError):
@@ -284,6 +287,8 @@ class StudentSession:
                 raw = self.pipe.receive(min(deadline, time.monotonic() + LOOK_S), MAX_REPLY)
                 if not self._is_a_note(raw):
                     return raw
+                if time.monotonic() >= deadline:
+                    raise TimeoutError("no answer in time")
             except TimeoutError:
                 if time.monotonic() >= deadline:
                     raise
@@ -296,6 +301,9 @@ class StudentSession:
         for what in WORDS:
             if raw == json.dumps({"noted": what}).encode():
                 self.noted.add(what)
+                self.notes += 1
+                if self.notes > MAX_NOTES:
+                    raise FloodError(f"more than {MAX_NOTES:,} messages that nobody had asked for")
                 return True
         return False
 
@@ -390,7 +398,7 @@ OURS = ("Timeout", "ProcessEnded", "NotAsked", "NotRun", UNJUDGED)
 
 
 class FloodError(ValueError):
-    """A reply holds more values than anybody reads."""
+    """There is more in a reply, or of the notes before it, than anybody reads."""
 
 
 def _read_reply(raw: bytes) -> Any:

@@ -62,6 +62,25 @@ def test_a_flooding_reply_is_read_quickly_or_not_at_all(name):
         nbformat.validate(nbformat.from_dict(output), "output", version=4)
 
 
+NOTES = """
+import os, struct
+def send(raw):
+    for n in range(3, 40):
+        try: os.write(n, (struct.pack('!i', len(raw)) + raw) * 200)
+        except (OSError, KeyboardInterrupt): pass
+while True:
+    send(b'{"noted": "objects"}')
+"""
+
+
+def test_who_goes_on_telling_notes_is_stopped():
+    used = time.process_time()
+    with StudentSession(None, Limits(cell_s=20)) as asked:
+        asked.run(NOTES)
+        assert "more than 1,000 messages" in asked.ended and asked.noted == {"objects"}
+    assert time.process_time() - used < 1
+
+
 def test_words_with_commas_are_no_values():
     text = json.dumps({"id": 1, "outputs": [{"text": "[1, 2], " * 200_000 + '\\"'}]})
     assert values_in(text.encode()) < 20

@@ -97,6 +97,7 @@ def test_report_and_export_take_no_commands_from_names(graded):
     assert "<img src=x" not in page and "\u202e" not in page and "\x1b" not in page
     table = write_marks(graded.folder, ASSIGNMENT, "csv").read_text("utf-8")
     assert "'=cmd()" in table and ",=cmd" not in table
+    assert "x;'=1+1" in table and ";=" not in table
 
 
 def test_every_feedback_page_comes_in_time_and_runs_nothing(graded, monkeypatch):

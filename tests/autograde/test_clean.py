@@ -177,6 +177,41 @@ def test_names_and_metadata_keep_what_nbgrader_needs():
     assert notebook.metadata.kernelspec.name == "python3"
 
 
+def test_no_text_of_a_students_is_an_id_a_name_or_a_class_of_formgraders_page(tmp_path):
+    """Its script binds a cell's points to the first element whose id is the cell's name."""
+    from nbconvert import HTMLExporter
+    from nbgrader.server_extensions.formgrader import handlers
+
+    (tmp_path / "nbgrader_config.py").write_text(f"c = get_config()\n{class_dir.PROTECTION}")
+    config = class_dir.nbgrader_config(tmp_path)
+    config.HTMLExporter.template_name = "formgrade"  # as formgrader sets it
+    config.HTMLExporter.extra_template_basedirs = [handlers.template_path]
+    exporter, resources = HTMLExporter(config=config), {"index": 0, "total": 1}
+    v4, marks = nbformat.v4, {"schema_version": 3, "solution": True, "grade": True, "points": 1}
+    marks = {**marks, "grade_id": "who-counts-more", "locked": False}
+
+    def of_the_page(texts, outputs):
+        code = v4.new_code_cell("x", outputs=[v4.new_output("display_data", data=outputs)])
+        cells = [*(v4.new_markdown_cell(text) for text in texts), code]
+        cells += [v4.new_markdown_cell(texts[0], metadata={"nbgrader": marks})]
+        for number, cell in enumerate(cells):
+            cell["id"] = str(number)
+        html, _ = exporter.from_notebook_node(v4.new_notebook(cells=cells), resources)
+        found = BeautifulSoup(html, "html.parser")("div", id="notebook")[0](True)
+        ids = [element["id"] for element in found if "id" in element.attrs]
+        assert [ids.count(f"who-counts-more{end}") for end in ("", "-comment")] == [1, 1]
+        names = ("id", "name", "for", "class")
+        return {
+            (k, str(e[k])) for e in found for k in e.attrs if k in names or k.startswith("data")
+        }
+
+    texts, plain = list(vectors.MARKDOWN.values()), ["```text\ncode\n```"] * len(vectors.MARKDOWN)
+    outputs = (vectors.OUTPUTS["heading-id"], {"text/html": "".join(vectors.HTML.values())})
+    for shown in outputs:
+        ours = of_the_page(plain, dict.fromkeys(shown, "text"))
+        assert ("id", "who-counts-more") in ours and of_the_page(texts, shown) - ours == set()
+
+
 def test_what_everybody_was_given_is_left_alone():
     ours = "<details>a hint</details>"
     cell = nbformat.v4.new_markdown_cell(ours)

@@ -1,5 +1,6 @@
 """The student's process seen from outside: outputs, time, exits, and what it may see."""
 
+import contextvars
 import errno
 import os
 import time
@@ -9,8 +10,8 @@ import pytest
 
 from autograde import bank
 from autograde.answers import Raised
+from autograde.sandbox import own, student
 from autograde.sandbox import session as sessions
-from autograde.sandbox import student
 from autograde.sandbox.isolation import Isolation
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import StudentSession
@@ -64,6 +65,30 @@ def test_an_answer_comes_back_as_plain_data(session):
     session.run(GOOD)
     answer = session.ask("03a.clip", "clip", CASE)
     assert answer["norm"] == pytest.approx(5 * CASE["max_norm"], rel=1e-4)
+
+
+def test_what_a_cell_sets_for_its_context_lasts_as_in_jupyter(session):
+    session.run("import contextvars, numpy as np\nEPS = contextvars.ContextVar('EPS')")
+    session.run("token = EPS.set(3.0); np.seterr(divide='raise'); np.set_printoptions(precision=2)")
+    assert session.run("print(EPS.get(), np.array([1.23456]))")[0]["text"] == "3.0 [1.23]\n"
+    session.run(
+        "def clip(parameters, max_norm):\n"
+        "    try: return np.float64(1) / 0\n"
+        "    except FloatingPointError: return EPS.get()"
+    )
+    assert session.ask("03a.clip", "clip", CASE)["norm"] == 3.0
+    assert session.run("EPS.reset(token); EPS.get(4.0)")[0]["data"]["text/plain"] == "4.0"
+
+
+def test_what_a_check_sets_holds_while_it_asks_and_what_a_cell_sets_not_for_the_check():
+    alone = own.stack_of_its_own(own._greenlets())
+    place = contextvars.ContextVar("place", default="nobody")
+    alone(place.set, ("a cell",))
+    assert alone(place.get) == "a cell" and place.get() == "nobody"
+    token = place.set("a check")
+    assert alone(place.get) == "a check" and alone(place.set, ("a call",))
+    place.reset(token)
+    assert alone(place.get) == "a cell"
 
 
 def test_a_name_that_is_missing_says_so(session):

@@ -8,6 +8,7 @@ from torch import nn
 
 from course.debug import diagnose
 from course.debug.probes import checkpoints as probe
+from course.debug.probes.saved import holds_weights_alone
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.setup import as_setup
 from tests.debug.faulty import PAIRS, checkpoints
@@ -71,6 +72,63 @@ def test_the_distance_told_is_that_of_a_resume_by_hand():
 
 def test_nothing_is_left_out_and_nothing_is_said():
     assert diagnose(resumed_by(())).ok
+
+
+class EarlyStopping:
+    """fit() keeps the best weights and puts them back; it resumes nothing."""
+
+    def __init__(self, form):
+        self.s, self.form, self.best = whole(parts("mlp", 0.01, "Adam")), form, None
+
+    def save(self):
+        state = copy.deepcopy(self.s["model"].state_dict())
+        return {"state": state, "list": list(state.values()), "nested": {"model": state},
+                "counted": {"model": state, "step": 3}}[self.form]  # fmt: skip
+
+    def load(self, state):
+        own = self.s["model"].state_dict()
+        state = (
+            state.get("model", state)
+            if isinstance(state, dict)
+            else dict(zip(own, state, strict=True))
+        )
+        self.s["model"].load_state_dict(state)
+
+    def setup(self):
+        return self.s | {"save": self.save, "load": self.load}
+
+
+@pytest.mark.parametrize(
+    ("form", "severity"),
+    [("state", "note"), ("list", "note"), ("nested", "error"), ("counted", "error")],
+)
+def test_weights_alone_are_no_checkpoint_to_resume_from(form, severity):
+    """A state with places by name is one: there the optimizer is missed."""
+    found = diagnose(EarlyStopping(form).setup()).findings
+    assert [(f.id, f.severity) for f in found] == [("checkpoint-incomplete", severity)]
+    assert ("weights alone" in found[0].message) is (severity == "note")
+
+
+def test_weights_alone_that_do_not_come_back_are_an_alarm():
+    trainer = EarlyStopping("state")
+    setup = trainer.setup() | {"load": lambda state: None}
+    finding = diagnose(setup).alarms[0]
+    assert finding.id == "checkpoint-incomplete" and "weight" in finding.evidence["first"]
+
+
+def test_weights_alone_in_a_file_are_told_from_a_checkpoint(tmp_path):
+    s = whole(parts("mlp", 0.01, "Adam"))
+    model, optimizer = s["model"], s["optimizer"]
+    for state, alone in (
+        (model.state_dict(), True),
+        ({"model": model.state_dict()}, False),
+        (model.state_dict() | {"epoch": 2}, False),
+        (optimizer.state_dict(), False),
+    ):
+        torch.save(state, tmp_path / "file.pt")
+        assert holds_weights_alone(model, None, tmp_path / "file.pt") is alone
+    assert holds_weights_alone(model, copy.deepcopy(model), tmp_path / "none.pt")
+    assert not holds_weights_alone(model, None, tmp_path / "none.pt")
 
 
 def test_a_load_that_raises_is_named_with_its_message():

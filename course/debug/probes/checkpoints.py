@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
-import pickle
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ import torch
 from torch import Tensor
 
 from course.debug.probes.report import Finding, Severity
+from course.debug.probes.saved import holds_weights_alone, refusal
 from course.debug.probes.session import NotChecked, Session, as_list, as_metrics, clone
 from course.state.nested import tensors_in
 
@@ -47,6 +47,8 @@ class Trace:
     """What safe loading said of the file."""
     failed: str = ""
     """What `load` raised."""
+    weights_alone: bool = False
+    """What was saved is weights by themselves, with no place for an optimizer."""
 
 
 def checkpoint(session: Session) -> Iterator[Finding]:
@@ -81,6 +83,14 @@ class Observed:
     apart: list[str]
     """What differs some steps later; without it, whatever load() left out makes no difference."""
     distance: float
+    weights_alone: bool
+
+    @property
+    def optimizer_only(self) -> bool:
+        """Weights were saved, and they came back; only what goes with them in training did not."""
+        return self.weights_alone and bool(self.lost) and all(
+            name.startswith(("optimizer", "scheduler")) for name in self.lost
+        )  # fmt: skip
 
     @property
     def modes_only(self) -> bool:
@@ -142,6 +152,12 @@ RULES = (
          "After load() the modules are in a different mode from when they were saved ({lost}): "
          "training continues without dropout, or with frozen statistics.",
          "model.load_state_dict(state)\nmodel.train()", ends=True),
+    Rule(lambda seen: seen.optimizer_only, "checkpoint-incomplete", "note",
+         "save() gives the weights alone, and load() brings them back, but not {lost}: that "
+         "serves to put back the best weights or to use the model. A run resumed from it is "
+         "another one: {apart} differs {steps} steps later.",
+         'checkpoint = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}  # to '
+         "resume", ends=True),
     Rule(lambda seen: True, "checkpoint-incomplete", "error",
          "load() does not restore everything: {lost} is not what was saved; {steps} steps later "
          "{apart} differs from an uninterrupted run.",
@@ -160,6 +176,7 @@ def _judged(whole: Trace, resumed: Trace) -> Iterator[Finding]:
     seen = Observed(
         resumed.refused, resumed.failed, changed, put_back, resumed.saved_moved,
         _differences(whole.after_save, resumed.loaded), apart, _distance(whole.end, resumed.end),
+        resumed.weights_alone,
     )  # fmt: skip
     for rule in RULES:
         if rule.holds(seen):
@@ -201,7 +218,8 @@ def _run(session: Session, load: Callable | None, folder: str) -> Trace:
         kept = [t.detach().clone() for t in tensors_in(saved)]
         random = torch.get_rng_state()
         if load is not None:
-            trace.refused = _refusal(file)
+            trace.refused = refusal(file)
+            trace.weights_alone = holds_weights_alone(session.model, saved, file)
             _steps(session, list(reversed(batches)), 0, size)
             now = list(tensors_in(saved))
             trace.saved_moved = sum(
@@ -244,21 +262,6 @@ def _wants(function: Callable) -> str:
         first = next(iter(inspect.signature(function).parameters), "")
         return "path" if any(w in first.lower() for w in ("path", "file", "folder")) else "state"
     return "state"
-
-
-def _refusal(file: Path) -> str:
-    """What the safe way of loading says of the file, if it refuses it."""
-    if not file.is_file():
-        return ""
-    try:
-        torch.load(file, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        text = str(error)
-        at = max(0, text.find("Unsupported"))
-        return text[at:].splitlines()[0][:120] or "unpickling error"
-    except Exception:
-        return ""  # another format
-    return ""
 
 
 def _state(session: Session) -> dict[str, Any]:

@@ -23,6 +23,8 @@ FEW = 0.4
 on: episodes are longer than two steps."""
 LEAST_ROWS = 8
 """Rows of a batch from which both answers of a flag are no chance."""
+MOST_KINDS = 0.5
+"""Kinds of transitions over the rows in which an episode ends, so that each is seen twice."""
 
 
 def ends(session: Session) -> Iterator[Finding]:
@@ -47,9 +49,10 @@ def ends(session: Session) -> Iterator[Finding]:
     flags = [n for n in flags if n not in rewards]  # a reward of 0 or 1 is none
     numbers = [n for n in numbers if n not in flags]
     read = read_by_the_model(session)
-    states = [n for n in numbers if n not in rewards and leaves[n].dim() > 1
-              and any(leaves[n].shape == leaves[m].shape and n != m for m in read)
-              and not _is(after(n, lambda t: t.roll(1, 0)), met)]  # fmt: skip
+    pairs = {n: [m for m in read if m != n and leaves[n].shape == leaves[m].shape]
+             for n, t in enumerate(leaves) if n not in [*flags, *rewards]
+             and (t.dim() > 1 or _are_ids(t))}  # fmt: skip
+    states = [n for n, m in pairs.items() if m and not _is(after(n, lambda t: t.roll(1, 0)), met)]
     if len(rewards) != 1 or not states:
         raise NotChecked("no target is a reward and the value of a next state")
     turned = {n: _with(batch, n, lambda t: (1 - t.int()).to(t)) for n in flags}
@@ -58,7 +61,14 @@ def ends(session: Session) -> Iterator[Finding]:
     if read_flags:
         yield from _only_at_ends(met, leaves[rewards[0]], [leaves[n] for n in read_flags])
         return
-    flags = [n for n, other in turned.items() if close(base, program.step(other).loss)]
+    if bool(_alone(met, leaves[rewards[0]]).any()):
+        raise NotChecked("some targets leave the next state's value out, by another part")
+    flags = [
+        n
+        for n, other in turned.items()
+        if close(base, program.step(other).loss)
+        and all(leaves[s].dim() > 1 or _ends_there(session, n, s, pairs[s]) for s in states)
+    ]
     if flags:  # and no action, of which there may be two
         number = float(leaves[flags[0]].double().mean())
         yield Finding(
@@ -73,9 +83,9 @@ def ends(session: Session) -> Iterator[Finding]:
 
 def _only_at_ends(met: Tensor, reward: Tensor, flags: list[Tensor]) -> Iterator[Finding]:
     """The next state's value counts in the few rows in which a flag is up, and in no other."""
-    alone = (met - reward.flatten().to(met)).abs() < SAME
+    alone = _alone(met, reward)
     for flag in flags:
-        up = flag.flatten().bool()
+        up = flag.flatten().bool().cpu()
         number = float(up.double().mean())
         if number < FEW and bool(alone[~up].all()) and not bool(alone[up].any()):
             yield Finding(
@@ -87,6 +97,39 @@ def _only_at_ends(met: Tensor, reward: Tensor, flags: list[Tensor]) -> Iterator[
                 "target = reward + gamma * (1 - done) * next_value  # not gamma * done",
             )  # fmt: skip
             return
+
+
+def _alone(met: Tensor, reward: Tensor) -> Tensor:
+    """Which targets [B] are the reward and nothing else."""
+    return (met - reward.flatten().to(met)).abs() < SAME
+
+
+def _are_ids(t: Tensor) -> bool:
+    """One number for each row, which counts states."""
+    return t.dim() == 1 and not t.is_floating_point() and t.dtype != torch.bool
+
+
+def _ends_there(session: Session, flag: int, after: int, before: list[int]) -> bool:
+    """The flag ends an episode: it is up wherever one state follows another by one action.
+
+    A time limit cuts the same transition in some rows and not in others, and what begins an episode
+    is told by a row's own state.
+    """
+    parts = [list(tensors_in(batch)) for batch in program_of(session).batches]
+    whole = [torch.cat(column) for column in zip(*parts, strict=True) if column[0].dim()]
+    if len(whole) != len(parts[0]) or len({len(t) for t in whole}) != 1:
+        return False
+    up = whole[flag].bool()
+    columns = [t.double() for n, t in enumerate(whole) if _are_ids(t) and n != flag]
+    kind = torch.stack(columns, 1).unique(dim=0, return_inverse=True)[1]
+    number = int(up.sum())
+    repeated = number >= LEAST_ROWS and len(kind[up].unique()) <= MOST_KINDS * number
+    return repeated and _is_told(kind, up) and not any(_is_told(whole[n], up) for n in before)
+
+
+def _is_told(kind: Tensor, up: Tensor) -> bool:
+    """Rows of one kind have one answer."""
+    return not bool(torch.isin(kind[up], kind[~up]).any())
 
 
 def chosen(session: Session) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from tests.debug.faulty import (  # noqa: F401
     checkpoints,
     dress,
+    eighteenth,
     eighth,
     eleventh,
     fifteenth,

@@ -2,6 +2,8 @@
 
 from tests.debug.sound import (  # noqa: F401
     dress,
+    eighteenth,
+    eighteenth_loops,
     eighth,
     eighth_loops,
     eleventh,
