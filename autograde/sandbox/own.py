@@ -175,14 +175,20 @@ def as_it_is() -> PutBack:
     every, over, zipped, iterating, following = all, map, zip, iter, next
     same, fields_of = operator.is_, operator.attrgetter(*FIELDS)
     always, flat = itertools.repeat(missing), itertools.chain.from_iterable
-    codes_are = {"watched": False, "touched": True}
+    codes_are = {"watched": False, "touched": True, "unseen": True}
     put_back_what_compares = compared.as_it_is()
 
     def put_back(exercise: str, whole: bool = True) -> bool:
         put_back_what_compares()
         of_it, replaced = of_one.get(exercise, nothing), False
         looks_at_codes = codes_are["touched"] or not codes_are["watched"]
-        codes_are["touched"] = False
+        if exercise == FILES:
+            looks_at_codes = True
+        elif whole:
+            looks_at_codes = looks_at_codes or codes_are["unseen"]
+            codes_are["touched"] = codes_are["unseen"] = False
+        else:  # the others are looked at later
+            codes_are["touched"], codes_are["unseen"] = False, codes_are["unseen"] or looks_at_codes
         for scopes, methods, functions, codes in (shared, of_it) if whole else (of_it,):
             for now, names, values in scopes:
                 if every(over(same, over(now.get, names, always), values)):
