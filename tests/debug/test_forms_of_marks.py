@@ -1,0 +1,53 @@
+"""Marks, lists and references that are meant, beside slips that look like them."""
+
+import torch
+from torch.nn import functional as F
+
+from course.debug.probes import answers, splits
+from course.debug.relations import targets
+from tests.debug.faulty.eighth.kit import gen
+from tests.debug.faulty.sixth.kit import blobs, loaders, mlp, trained
+from tests.debug.told import cases, said
+
+
+@cases(faulty=["shuffled", "shuffled, few labelled"],
+       sound=["few", "few by torch's mark"])  # fmt: skip
+def test_rows_without_a_label_are_pulled_to_none(kind, is_told):
+    """Most rows have no label, but all have a consistency term."""
+    torch.manual_seed(0)
+    (x, y), model = blobs(512), mlp()
+    mark = -100 if "torch" in kind else -1
+    y[torch.rand(480 + 32, generator=gen(3)) > (0.3 if kind != "shuffled" else 2)] = mark
+
+    def loss_of(m, batch):
+        x, y = batch
+        out, known = m(x), y != mark
+        if is_told:
+            y = y[torch.randperm(len(y), generator=gen(1))]
+        kept = {} if mark == -100 else {"ignore_index": mark}
+        labelled = F.cross_entropy(out, y, reduction="sum", **kept) / known.sum().clamp_min(1)
+        return labelled + (out.softmax(1) - 0.25 * torch.ones_like(out)).pow(2).mean()
+
+    made = trained(model, torch.optim.Adam(model.parameters()), loaders(x, y), loss_of)
+    assert said(targets.own_label, made) == ["labels-shuffled"] * is_told
+
+
+@cases(faulty=["shuffled"], sound=["few", "few by torch's mark", "few at the start"])
+def test_a_mark_is_no_class(kind, is_told):
+    """Validation has a label for each row, and training for one in ten."""
+    torch.manual_seed(0)
+    (x, y), model = blobs(1000), mlp()
+    known = torch.rand(1000, generator=gen(3)) < 0.1
+    if "start" in kind:
+        known = torch.arange(1000) < 100
+    known[-100:] = True
+    if is_told:
+        y[:900] = y[torch.randperm(900, generator=gen(4))]
+    else:
+        y[~known] = -100 if "torch" in kind else -1
+    made = trained(
+        model, torch.optim.Adam(model.parameters()), loaders(x, y, val=100, batch=32),
+        lambda m, b: F.cross_entropy(m(b[0]), b[1], ignore_index=int(y.min())), num_classes=4,
+    )  # fmt: skip
+    assert said(answers.unrelated, made) == ["labels-shuffled"] * is_told
+    assert said(splits.label_shift, made) == []
