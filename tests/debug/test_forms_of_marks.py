@@ -1,10 +1,13 @@
 """Marks, lists and references that are meant, beside slips that look like them."""
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from course.debug.probes import answers, splits
-from course.debug.relations import targets
+from course.debug.probes.session import Session
+from course.debug.probes.setup import as_setup
+from course.debug.relations import members, targets
 from tests.debug.faulty.eighth.kit import gen
 from tests.debug.faulty.sixth.kit import blobs, loaders, mlp, trained
 from tests.debug.told import cases, said
@@ -51,3 +54,38 @@ def test_a_mark_is_no_class(kind, is_told):
     )  # fmt: skip
     assert said(answers.unrelated, made) == ["labels-shuffled"] * is_told
     assert said(splits.label_shift, made) == []
+
+
+class Listed(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        layer = nn.Linear(8, 8)
+        if "block" in kind:
+            layer = nn.Sequential(nn.LayerNorm(8), layer, nn.ReLU(), nn.Dropout(0.2))
+        self.layers = nn.ModuleList([layer] * 3)
+        self.into, self.head, self.kind = nn.Linear(8, 8), nn.Linear(8, 4), kind
+
+    def forward(self, x):
+        if "members" in self.kind:
+            return self.head(torch.stack([layer(x) for layer in self.layers]).mean(0))
+        if "levels" in self.kind:  # one head for the inputs of several levels
+            levels = [x, self.into(x), self.into(self.into(x))]
+            return self.head(sum(layer(h) for layer, h in zip(self.layers, levels, strict=True)))
+        for layer in self.layers:
+            x = x + F.relu(layer(x))
+        return self.head(x)
+
+
+@cases(faulty=["layer after layer", "members", "members of a block"],
+       sound=["block after block", "levels", "declared layer after layer"])  # fmt: skip
+def test_a_block_may_be_applied_several_times(kind, is_told):
+    torch.manual_seed(0)
+    model = Listed(kind)
+    declared = {"shared": ["layers"]} if "declared" in kind else {}
+    made = trained(
+        model, torch.optim.Adam(model.parameters()), loaders(*blobs()),
+        lambda m, b: F.cross_entropy(m(b[0]), b[1]), declared=declared,
+    )  # fmt: skip
+    found = list(members.apart(Session(as_setup(made))))
+    assert [f.is_alarm for f in found] == [is_told] * ("declared" not in kind)
+    assert all("declared" in f.fix for f in found if not f.is_alarm)
