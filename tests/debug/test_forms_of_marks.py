@@ -4,12 +4,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from course.debug.probes import answers, splits
+from course.debug.probes import answers, schedule, splits
 from course.debug.probes.session import Session
 from course.debug.probes.setup import as_setup
 from course.debug.relations import members, targets
 from tests.debug.faulty.eighth.kit import gen
-from tests.debug.faulty.sixth.kit import blobs, loaders, mlp, trained
+from tests.debug.faulty.sixth.kit import blobs, loaders, mlp, numbers, trained
 from tests.debug.told import cases, said
 
 
@@ -89,3 +89,34 @@ def test_a_block_may_be_applied_several_times(kind, is_told):
     found = list(members.apart(Session(as_setup(made))))
     assert [f.is_alarm for f in found] == [is_told] * ("declared" not in kind)
     assert all("declared" in f.fix for f in found if not f.is_alarm)
+
+
+@cases(
+    faulty=["whole division", "a switch"],
+    sound=["warm-up", "first at rest", "by epoch", "one group waits", "no schedule"],
+)
+def test_a_warm_up_is_no_rest(kind, is_told):
+    torch.manual_seed(0)
+    model = mlp(k=1)
+    groups = [{"params": model[0].parameters()}, {"params": model[2].parameters()}]
+    opt = torch.optim.Adam(groups, 3e-3)
+    factor = {
+        "whole division": lambda s: min(1.0, (s + 1) // 100), "a switch": lambda s: float(s > 50),
+        "warm-up": lambda s: min(1.0, (s + 1) / 100), "first at rest": lambda s: s / 100,
+        "by epoch": lambda s: s / 5, "no schedule": lambda s: 1.0,
+    }.get(kind, [lambda s: float(s > 50), lambda s: 1.0])  # fmt: skip
+    turned = torch.optim.lr_scheduler.LambdaLR(opt, factor)
+
+    def step(batch):
+        opt.zero_grad()
+        loss = F.mse_loss(model(batch[0]), batch[1])
+        loss.backward()
+        opt.step()
+        if kind != "by epoch":
+            turned.step()
+        return loss.item()
+
+    train, held = loaders(*numbers())
+    made = {"model": model, "optimizer": opt, "train_loader": train, "val_loader": held,
+            "train_step": step, "scheduler": turned}  # fmt: skip
+    assert said(schedule.at_rest, made) == ["lr-too-small"] * is_told
