@@ -1,5 +1,6 @@
 """Marks, lists and references that are meant, beside slips that look like them."""
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -7,7 +8,7 @@ from torch.nn import functional as F
 from course.debug.probes import answers, schedule, splits
 from course.debug.probes.session import Session
 from course.debug.probes.setup import as_setup
-from course.debug.relations import members, targets
+from course.debug.relations import members, referenced, targets
 from tests.debug.faulty.eighth.kit import gen
 from tests.debug.faulty.sixth.kit import blobs, loaders, mlp, numbers, trained
 from tests.debug.told import cases, said
@@ -120,3 +121,40 @@ def test_a_warm_up_is_no_rest(kind, is_told):
     made = {"model": model, "optimizer": opt, "train_loader": train, "val_loader": held,
             "train_step": step, "scheduler": turned}  # fmt: skip
     assert said(schedule.at_rest, made) == ["lr-too-small"] * is_told
+
+
+def walked(n, kept, seed):
+    """Runs of a walk, whose place is one array, changed in place: places, moves, next places."""
+    own, rows = np.random.default_rng(seed), []
+    for _ in range(n):
+        place = own.normal(size=3).astype(np.float32)
+        before = kept(place)
+        for _ in range(12):
+            move = int(own.integers(2))
+            place += 0.1 * (2 * move - 1) + 0.1 * own.normal(size=3).astype(np.float32)
+            rows.append((before, move, kept(place)))
+            before = rows[-1][2]
+    a, b, c = zip(*rows, strict=True)
+    return torch.from_numpy(np.stack(a)), torch.tensor(b), torch.from_numpy(np.stack(c))
+
+
+@cases(faulty=["by reference"],
+       sound=["copied", "one view twice", "rows drawn again", "both sides the same"])  # fmt: skip
+def test_what_is_kept_twice_is_not_one_array(kind, is_told):
+    (train, val), model = (walked(n, np.copy, n) for n in (30, 8)), nn.Linear(3, 3)
+    if is_told:
+        train = walked(30, lambda place: place, 1)
+    if kind in ("one view twice", "both sides the same"):
+        train = train[0], train[1], train[0]
+    if kind == "both sides the same":
+        val = val[0], val[1], val[0]
+    if kind == "rows drawn again":
+        again = torch.arange(360) % 30
+        train = train[0][again], train[1][again], train[0][again]
+    sides = [torch.utils.data.TensorDataset(*side) for side in (train, val)]
+    made = trained(
+        model, torch.optim.Adam(model.parameters()),
+        [torch.utils.data.DataLoader(side, 24) for side in sides],
+        lambda m, b: F.mse_loss(m(b[0]), b[2] - b[0]),
+    )  # fmt: skip
+    assert said(referenced.kept_apart, made) == ["memory-shared"] * is_told

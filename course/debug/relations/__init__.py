@@ -64,6 +64,7 @@ from course.debug.relations import (
     rebatched,
     recurrent,
     reductions,
+    referenced,
     renumbered,
     restored,
     resumed,
@@ -92,13 +93,13 @@ from course.debug.relations import (
 )
 
 RELATIONS = (
-    attacked.left_in, data.stored, items.stays, items.rows_apart, items.seeded_alike, data.wrapped,
-    cycled.read_again, data.same_item, data.one_pass, data.same_batch, turned.torn, loss.broadcast,
-    loss.own_target, loss.shares, weighing.classes, weighing.positives, weighing.drawn,
-    weighing.answers, weighing.each_its_own, loss.itself, loss.twice, loss.terms, derived.by_inputs,
-    recurrent.goes_back, inverted.flags, one_way.scores, flows.log_det, cancelled.cancelled,
-    squeezed.again, variances.squared, spreads.one_role, unbounded.below, bonuses.without_end,
-    reductions.alike,
+    attacked.left_in, data.stored, items.stays, items.rows_apart, items.seeded_alike,
+    referenced.kept_apart, data.wrapped, cycled.read_again, data.same_item, data.one_pass,
+    data.same_batch, turned.torn, loss.broadcast, loss.own_target, loss.shares, weighing.classes,
+    weighing.positives, weighing.drawn, weighing.answers, weighing.each_its_own, loss.itself,
+    loss.twice, loss.terms, derived.by_inputs, recurrent.goes_back, inverted.flags, one_way.scores,
+    flows.log_det, cancelled.cancelled, squeezed.again, variances.squared, spreads.one_role,
+    unbounded.below, bonuses.without_end, reductions.alike,
     boxes.overlap, worth.of_a_code, settings.betas, model.state, turned.viewed, attention.summed,
     attention.of_several, attention.of_a_row, model.rows, model.future, ahead.skipped, ahead.copied,
     ahead.shown, padding.behind, padding.embedded, ended.by_its_sign, untaught.by_padding,
@@ -125,9 +126,9 @@ RELATIONS = (
     kept.undone,
     resumed.best, averages.average, averages.from_zero, blended.back, averages.whole,
     averages.statistics, scoring.accuracy, scoring.ignored, scores.named, scores.of_boxes,
-    ties.closer, scores.of_labels, scores.in_units, direction.follows, judged.alike,
-    verified.alike, rows.order, targets.own_label, mixed.alike, plateau.told, evaluated.left,
-    rebatched.in_one_batch, preferred.by_score,
+    ties.closer, scores.of_labels, scores.in_units, direction.follows,
+    judged.alike, verified.alike, rows.order, targets.own_label, mixed.alike, plateau.told,
+    evaluated.left, rebatched.in_one_batch, preferred.by_score,
     pieces.weighed, carried.in_order, unread.inputs,
 )  # fmt: skip
 
