@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from course.debug.probes import answers, schedule, splits
 from course.debug.probes.session import Session
 from course.debug.probes.setup import as_setup
-from course.debug.relations import members, referenced, targets
+from course.debug.relations import members, padding, referenced, targets
 from tests.debug.faulty.eighth.kit import gen
 from tests.debug.faulty.sixth.kit import blobs, loaders, mlp, numbers, trained
 from tests.debug.told import cases, said
@@ -158,3 +158,47 @@ def test_what_is_kept_twice_is_not_one_array(kind, is_told):
         lambda m, b: F.mse_loss(m(b[0]), b[2] - b[0]),
     )  # fmt: skip
     assert said(referenced.kept_apart, made) == ["memory-shared"] * is_told
+
+
+class Read(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.rnn, self.head = kind, nn.GRU(4, 16, batch_first=True), nn.Linear(16, 2)
+        self.conv = nn.Sequential(nn.Conv1d(4, 16, 3, padding=1), nn.ReLU(),
+                                  nn.Conv1d(16, 16, 3, padding=1))  # fmt: skip
+
+    def forward(self, x, n):
+        if self.kind == "packed":
+            packed = nn.utils.rnn.pack_padded_sequence(x, n, True, enforce_sorted=False)
+            return self.head(self.rnn(packed)[1][0])
+        real = (torch.arange(x.shape[1]) < n[:, None])[..., None]
+        if "convolved" in self.kind:
+            h = self.conv(x.transpose(1, 2)).transpose(1, 2)
+        else:
+            h = self.rnn(x)[0]
+        if self.kind == "last":
+            return self.head(h[:, -1])
+        if self.kind == "mean":
+            return self.head(h.mean(1))
+        if self.kind in ("mean of its own", "convolved"):
+            return self.head((h * real).sum(1) / n[:, None])
+        return self.head(h[torch.arange(len(h)), n - 1])
+
+
+@cases(
+    faulty=["last", "mean"],
+    sound=["at the end", "packed", "mean of its own", "convolved", "no padding", "steps of 0"],
+)
+def test_steps_behind_a_length_are_not_read(kind, is_told):
+    torch.manual_seed(0)
+    n = torch.randint(3, 15, (160,), generator=gen(1))
+    x = torch.randn(160, 14, 4, generator=gen(2))
+    y = (x[:, 0, 0] > 0).long()
+    if kind == "steps of 0":  # a value like any other, and the column is no length
+        x[torch.rand(160, 14, generator=gen(3)) < 0.4] = 0
+    elif kind != "no padding":
+        x[torch.arange(14) >= n[:, None]] = 0
+    model = Read("last" if kind in ("no padding", "steps of 0") else kind)
+    made = trained(model, torch.optim.Adam(model.parameters()), loaders(x, n, y),
+                   lambda m, b: F.cross_entropy(m(b[0], b[1]), b[2]))  # fmt: skip
+    assert said(padding.behind, made) == ["padding-not-masked"] * is_told
