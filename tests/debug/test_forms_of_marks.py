@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from course.debug.probes import answers, schedule, splits
 from course.debug.probes.session import Session
 from course.debug.probes.setup import as_setup
-from course.debug.relations import members, padding, referenced, targets
+from course.debug.relations import matched, members, padding, referenced, targets
 from tests.debug.faulty.eighth.kit import gen
 from tests.debug.faulty.sixth.kit import blobs, loaders, mlp, numbers, trained
 from tests.debug.told import cases, said
@@ -202,3 +202,35 @@ def test_steps_behind_a_length_are_not_read(kind, is_told):
     made = trained(model, torch.optim.Adam(model.parameters()), loaders(x, n, y),
                    lambda m, b: F.cross_entropy(m(b[0], b[1]), b[2]))  # fmt: skip
     assert said(padding.behind, made) == ["padding-not-masked"] * is_told
+
+
+@cases(
+    faulty=["itself", "itself, by distance"],
+    sound=["others", "easy", "answers apart", "of the inputs", "another name"],
+)
+def test_random_outputs_find_nothing(kind, is_told):
+    torch.manual_seed(0)
+    (x, y), model = blobs(240, spread=0.05 if kind == "easy" else 1.0), mlp(k=6)
+    train, held = loaders(x, y, val=64)
+
+    def evaluate():
+        a, b = x[-64:], y[-64:]
+        with torch.no_grad():
+            z = F.normalize(model(a), dim=1)
+            other = z
+            if kind == "answers apart":
+                other = F.normalize(model(x[:100]), dim=1)
+        near = -torch.cdist(z, other) if "distance" in kind else z @ other.T
+        if kind == "of the inputs":
+            near = -torch.cdist(a, a)
+        if kind in ("others", "easy"):
+            near.fill_diagonal_(-torch.inf)
+        answers = y[:100] if kind == "answers apart" else b
+        score = (answers[near.argmax(1)] == b).float().mean().item()
+        return {"agreement" if kind == "another name" else "recall_at_1": score}
+
+    made = trained(
+        model, torch.optim.Adam(model.parameters()), (train, held),
+        lambda m, b: F.cross_entropy(m(b[0])[:, :4], b[1]), evaluate=evaluate,
+    )  # fmt: skip
+    assert said(matched.not_itself, made) == ["metric-wrong"] * is_told
