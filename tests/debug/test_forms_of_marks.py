@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from course.debug.probes import answers, schedule, splits
 from course.debug.probes.session import Session
 from course.debug.probes.setup import as_setup
-from course.debug.relations import matched, members, padding, referenced, targets
+from course.debug.relations import matched, members, padding, reach, referenced, targets
 from tests.debug.faulty.eighth.kit import gen
 from tests.debug.faulty.sixth.kit import blobs, loaders, mlp, numbers, trained
 from tests.debug.told import cases, said
@@ -234,3 +234,27 @@ def test_random_outputs_find_nothing(kind, is_told):
         lambda m, b: F.cross_entropy(m(b[0])[:, :4], b[1]), evaluate=evaluate,
     )  # fmt: skip
     assert said(matched.not_itself, made) == ["metric-wrong"] * is_told
+
+
+@cases(faulty=["times", "plain"], sound=["divided", "learned", "no cosines", "two tables"])
+def test_cosines_of_both_ways_need_a_temperature(kind, is_told):
+    torch.manual_seed(0)
+    x = torch.randn(160, 8, generator=gen(1))
+    model = nn.ModuleDict({"one": mlp(8, 16), "other": mlp(8, 16)})
+    if kind == "learned":
+        model.scale = nn.Parameter(torch.tensor(0.0))
+
+    def loss_of(m, batch):
+        a, b = m["one"](batch[0]), m["other"](batch[1])
+        if kind != "no cosines":
+            a, b = F.normalize(a, dim=1), F.normalize(b, dim=1)
+        s = a @ b.T
+        s = {"times": s * 0.07, "divided": s / 0.07}.get(kind, s)
+        if kind == "learned":
+            s = s * m.scale.exp()
+        t = torch.arange(len(s))
+        back = F.normalize(m["one"](batch[1]), dim=1) @ b.T if kind == "two tables" else s.T
+        return (F.cross_entropy(s, t) + F.cross_entropy(back, t)) / 2
+
+    made = trained(model, torch.optim.Adam(model.parameters()), loaders(x, x.flip(1)), loss_of)
+    assert said(reach.scaled, made) == ["targets-out-of-reach"] * is_told
