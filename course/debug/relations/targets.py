@@ -326,7 +326,8 @@ def _pulled(session: Session, batch: object) -> tuple[Tensor, Tensor, list[Tenso
 def _is_label(labels: Tensor, losses: list[Event]) -> Tensor:
     """Which are a class that the losses count. A row without a label may still have a gradient, of
     a term that asks for none."""
-    return (labels >= 0) & ~torch.isin(labels, labels.new_tensor([left_out(e) for e in losses]))
+    marks = torch.tensor([left_out(event) for event in losses]).to(labels.device)
+    return (labels >= 0) & (labels[:, None] != marks).all(1)
 
 
 def _of_batch(targets: list[Tensor], labels: Tensor) -> bool:
