@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from course.debug.probes.relation import relate, structure
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, pair
-from course.debug.probes.thresholds import NEARLY_ALL, OFTEN, ZERO
+from course.debug.probes.thresholds import LEFT_OUT, NEARLY_ALL, OFTEN, UNLABELLED, ZERO
 
 MOST_ROWS = 400
 LEARNED, CHANCE = 4.0, 2.0
@@ -40,6 +40,20 @@ LEAST_ROWS = 48
 COPIED = 1 - 1e-6
 """Correlation above which a column is the target: float32 rounds by 1e-7."""
 FIX = "inputs, targets = inputs[order], targets[order]  # one order for both"
+
+
+def has_label(targets: Tensor) -> Tensor:
+    """Which rows have one: -100, and -1 below classes from 0 on, mark those without.
+
+    Args:
+        targets: [B], else all have one.
+    """
+    known = targets != LEFT_OUT
+    if targets.dim() != 1:
+        return torch.ones_like(known)
+    if {0, 1} <= set(targets[targets >= 0].unique()[:2].tolist()):
+        known &= targets != UNLABELLED
+    return known
 
 
 def rows_of(inputs: Tensor) -> list[bytes]:
@@ -195,8 +209,9 @@ def _sample(batches: list, least: int) -> tuple[Tensor, Tensor]:
         raise NotChecked("inputs are not rows of floating-point numbers")
     if any(t.numel() != len(t) for t in targets) or len({x.shape[1:] for x in inputs}) > 1:
         raise NotChecked("targets are not one class per example, or shapes differ")
-    x = torch.cat([x.detach().cpu().flatten(1) for x in inputs])[:MOST_ROWS]
-    y = torch.cat([t.detach().cpu().flatten() for t in targets])[:MOST_ROWS]
+    x = torch.cat([x.detach().cpu().flatten(1) for x in inputs])
+    y = torch.cat([t.detach().cpu().flatten() for t in targets])
+    x, y = (t[has_label(y)][:MOST_ROWS] for t in (x, y))
     if bool((y.double() != y.double().round()).any()):
         raise NotChecked("targets are no classes")
     y = y.long()

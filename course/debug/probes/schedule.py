@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
+import torch
+
 from course.data.loading import length_of
-from course.debug.probes.loop import own_loop, steppers_of
+from course.debug.probes.loop import is_nonzero, own_loop, steppers_of
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, as_list
 from course.debug.probes.thresholds import LEAST_STEPS, MOST
@@ -168,6 +170,49 @@ def factor(session: Session) -> Iterator[Finding]:
                 "scheduler = LambdaLR(optimizer, lambda step: rate(step) / lr)  # 1 at the peak",
             )  # fmt: skip
             return
+
+
+def at_rest(session: Session) -> Iterator[Finding]:
+    """Updates that are made while a schedule warms up move the weights.
+
+    A first update at rate 0 is common. Where one group of several waits, the others learn.
+    """
+    scheduler = session.setup.scheduler
+    if type(scheduler).__name__ != "LambdaLR":
+        raise NotChecked("the scheduler is not a LambdaLR")
+    loop = own_loop(session)
+    steps, ticks = loop.tape.of("step"), loop.tape.of("schedule")
+    if min(len(steps), len(ticks)) < LEAST_STEPS or len(steppers_of(loop.tape)) != 1:
+        raise NotChecked("no single optimizer steps as the schedule moves")
+    if any(any(e.lrs) or not any(map(is_nonzero, e.gradient)) for e in steps):
+        raise NotChecked("there is a rate, or there is no gradient")
+    with session.observe():
+        waits, jumps_to = _wait(scheduler.lr_lambdas)
+    if waits is None or not all(map(torch.equal, loop.start, loop.end)):
+        raise NotChecked("the schedule does not begin with 0, or the weights move")
+    rate = jumps_to * max(scheduler.base_lrs)
+    yield Finding(
+        "lr-too-small", "warning",
+        f"The learning rate is 0 in all of the first {len(steps)} updates, which move no weight, "
+        f"although the schedule moved {len(ticks)} times: its factor stays 0 for {waits} steps and "
+        f"then jumps to {jumps_to:.3g} (a rate of {rate:.3g}). That is no warm-up; a division "
+        "with // gives whole numbers.",
+        {"updates": len(steps), "schedule_steps": len(ticks), "steps_at_0": waits,
+         "factor_after": jumps_to},
+        "scheduler = LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / warmup))  # not //",
+    )  # fmt: skip
+
+
+def _wait(functions: list[Callable[[int], float]]) -> tuple[int | None, float]:
+    """How many steps the factors of all groups are 0, and the largest after them."""
+    for step in range(LAST):
+        try:
+            factor = max(float(function(step)) for function in functions)
+        except Exception:  # e.g. a table that has come to its end
+            break
+        if factor > 0:
+            return (step if step >= LEAST_STEPS else None), factor
+    return None, 0.0
 
 
 def _largest(function: Callable[[int], float]) -> float:

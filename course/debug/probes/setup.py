@@ -43,7 +43,7 @@ class Setup:
         groups: Group of each example: {"train": [...], "val": [...]} or a pair of sequences.
         declared: What is intended: `accumulate=4`, `max_grad_norm=1.0`, `scheduler_unit="batch"`,
             `frozen=[...]`, `label_smoothing=0.1`, `target_parameters=[names]`,
-            `allow=[class ids]`.
+            `shared=[lists of modules]`, `allow=[class ids]`.
         extra: Other objects passed in by name; saved and restored, not examined.
     """
 

@@ -13,11 +13,10 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from course.data.split_check import SplitFinding, SplitReport, check_split
-from course.debug.probes.answers import rows_of
+from course.debug.probes.answers import has_label, rows_of
 from course.debug.probes.one_table import holds_both_sides
 from course.debug.probes.report import Finding, Severity
 from course.debug.probes.session import NotChecked, Session, pair
-from course.debug.probes.thresholds import UNLABELLED
 from course.state.nested import num_examples, tensors_in
 
 ALARMING_SHIFT = 0.25
@@ -184,11 +183,10 @@ def _side(session: Session, side: str) -> Side:
 
 
 def _labelled(side: Side) -> Side:
-    """The rows that have a label: -1 below classes from 0 on marks one without."""
+    """The rows that have a label."""
     inputs, targets, is_whole = side
-    known = targets != UNLABELLED
-    marked = targets.dim() == 1 and {0, 1} <= set(targets.unique()[:3].tolist())
-    return (inputs[known], targets[known], is_whole) if marked else side
+    known = has_label(targets)
+    return inputs[known], targets[known], is_whole
 
 
 def _whole_rows(batch: Any) -> Tensor:

@@ -34,3 +34,5 @@ TINY = 1e-12
 
 UNLABELLED = -1
 """Label of an example without one, in many data sets' own files; `ignore_index` may be told so."""
+LEFT_OUT = -100
+"""Label that torch's losses leave out where they are told no other `ignore_index`."""

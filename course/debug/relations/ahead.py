@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.tape import Event
-from course.debug.probes.thresholds import MOST, OFTEN
+from course.debug.probes.thresholds import LEFT_OUT, MOST, OFTEN
 from course.debug.relations.model import (
     EQUAL_SHARE,
     LEAST_TOKENS,
@@ -33,8 +33,6 @@ DOMINATES = 2.0
 """How many times as far as those at other places an output moves with the token at its own, from
 which it can be copied: a code of the whole row moves all alike."""
 OF_CLASSES = ("cross_entropy", "nll_loss")
-DEFAULT = -100
-"""`ignore_index` of a loss that was given none."""
 
 
 def skipped(session: Session) -> Iterator[Finding]:
@@ -49,7 +47,7 @@ def skipped(session: Session) -> Iterator[Finding]:
     if not all(p.requires_grad and id(p) in trained for p in model.parameters()):
         raise NotChecked("part of the model is not trained: a further head may look farther ahead")
     targets = event.targets.reshape(len(ids), -1).to(ids.device)
-    counted = (targets >= 0) & (targets != _left_out(event))
+    counted = (targets >= 0) & (targets != left_out(event))
     beside = counted[:, 1:] & counted[:, :-1]
     if int(beside.sum()) < MOST * int(counted[:, 1:].sum()):
         raise NotChecked("targets of which one follows the other are few")
@@ -120,7 +118,7 @@ def shown(session: Session) -> Iterator[Finding]:
     if start or event.targets.numel() != ids.numel():
         raise NotChecked("outputs are not compared with targets of all places")
     targets = event.targets.reshape(ids.shape).to(ids.device)
-    counted = (targets >= 0) & (targets != _left_out(event))
+    counted = (targets >= 0) & (targets != left_out(event))
     between = ~counted & (counted.cumsum(1) > 0) & (counted.flip(1).cumsum(1).flip(1) > 0)
     if int(between.any(1).sum()) < OFTEN * len(ids):
         raise NotChecked("no targets are left out between others, as they are at padding")
@@ -250,17 +248,17 @@ def _places(ids: Tensor) -> list[int]:
     return places.tolist()
 
 
-def _left_out(event: Event) -> int:
+def left_out(event: Event) -> int:
     """The label that a loss leaves out."""
     given = event.call_again.keywords if event.call_again is not None else {}
-    return given.get("ignore_index", DEFAULT)
+    return given.get("ignore_index", LEFT_OUT)
 
 
 def _said(session: Session, event: Event) -> int | None:
     """A negative label that the author told the loss to leave out, or compares labels with in a
     step or in evaluate(); that of every loss is said by nobody."""
-    if DEFAULT != _left_out(event) < 0:
-        return _left_out(event)
+    if LEFT_OUT != left_out(event) < 0:
+        return left_out(event)
     program, mode = program_of(session), _Compared()
     program.step(program.batches[0], within=mode)
     if not mode.numbers and session.setup.evaluate is not None:

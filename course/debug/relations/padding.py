@@ -31,6 +31,9 @@ ATTENDING = {F.scaled_dot_product_attention, F.multi_head_attention_forward}
 MASKS = ("attn_mask", "key_padding_mask")
 HIDDEN = -1e4
 """Number that is added to scores, below which what it is added to is hidden."""
+ALIKE_BEFORE = 0.05
+"""Share of the steps before a row's end that are like those after it, from which these are no
+padding, e.g. steps at which nothing happens."""
 Change = Callable[[Tensor], Tensor]
 
 
@@ -41,6 +44,7 @@ def behind(session: Session) -> Iterator[Finding]:
         raise NotChecked("batch norm also reads the padding of a batch")
     batch = program.batches[0]
     pads = _padding_of(program, batch)
+    pads = _behind_lengths(program, batch) if pads is None else pads
     long, short, cut = _with_and_without(pads)
 
     def sharpen() -> None:
@@ -240,6 +244,27 @@ def _padding_of(program: Program, batch: Any) -> Tensor | None:
             given = [o for o in whole if o.shape == t.shape and _is_read(o, program)]
             if _is_read(t, program) or all(_ends_alike(o, padding) for o in given):
                 return padding
+    return None
+
+
+def _behind_lengths(program: Program, batch: Any) -> Tensor | None:
+    """Where steps [B, T, ...] of numbers are padded, if a column of the batch says how long each
+    row is: all steps from there on are alike, and hardly any before are the same. Where there is
+    an output for each step, those behind the end may be asked to say so."""
+    outputs = program.replay(program.call())
+    leaves = list(tensors_in(batch))
+    lengths = [t for t in leaves if t.dim() == 1 and not t.is_floating_point() and len(t) >= 4]
+    for steps in (t for t in leaves if t.dim() > 2 and t.is_floating_point() and t.shape[1] >= 4):
+        if any(o.shape[:2] == steps.shape[:2] for o in outputs):
+            continue
+        for n in (t for t in lengths if len(t) == len(steps)):
+            places = torch.arange(steps.shape[1], device=n.device)
+            pads = (places >= n[:, None]).to(steps.device)
+            if not 1 <= int(n.min()) < int(n.max()) <= steps.shape[1] or not only_behind(pads):
+                continue
+            alike = (steps.flatten(2) == steps[pads][0].flatten()).all(2)
+            if bool(alike[pads].all()) and float(alike[~pads].double().mean()) < ALIKE_BEFORE:
+                return pads
     return None
 
 

@@ -118,9 +118,9 @@ def scaled(session: Session) -> Iterator[Finding]:
     0 and 1. A learned factor counts, in the model or in the loss.
     """
     program = program_of(session)
-    losses = [e for e in program.first().losses if e.name == "cross_entropy"]
-    if len(losses) != 1 or losses[0].inputs.dim() < 2 or losses[0].inputs.shape[1] < 2:
-        raise NotChecked("the step has no single cross-entropy")
+    logits = _one_table([e.inputs for e in program.first().losses if e.name == "cross_entropy"])
+    if logits is None or logits.dim() < 2 or logits.shape[1] < 2:
+        raise NotChecked("the step has no single cross-entropy, nor two of one table")
     large, larger = _enlarged(program, LARGE), _enlarged(program, LARGER)
     if bool(((large.sum(1) - 1).abs() < ROUNDED).all()):
         raise NotChecked("the logits are shares already, which other checks ask about")
@@ -128,7 +128,7 @@ def scaled(session: Session) -> Iterator[Finding]:
     known = _spread(large)
     if not known > 0 or any(_spread(t) > STILL_SPREAD * known for t in chain([larger], moved)):
         raise NotChecked("logits grow with the weights, or with a factor")
-    number, own = large.shape[1], _range([losses[0].inputs, large, larger])
+    number, own = large.shape[1], _range([logits, large, larger])
     least = math.log1p((number - 1) * math.exp(-own))
     share = least / math.log(number)
     if share > LOW_ENOUGH:
@@ -159,10 +159,17 @@ def _enlarged(program: Program, size: float, more: float = 0.0) -> Tensor:
             p.mul_(size).add_(more if p.numel() == 1 else 0.0)
 
     after = program.step(program.batches[0], prepare=enlarge).losses
-    met = [e.inputs.detach() for e in after if e.name == "cross_entropy"]
-    if len(met) != 1 or not bool(torch.isfinite(met[0]).all()):
+    met = _one_table([e.inputs.detach() for e in after if e.name == "cross_entropy"])
+    if met is None or not bool(torch.isfinite(met).all()):
         raise NotChecked("the logits are not finite with larger weights")
-    return met[0]
+    return met
+
+
+def _one_table(logits: list[Tensor]) -> Tensor | None:
+    """Those of the only loss, or of two that look down the rows and the columns of one table."""
+    both = len(logits) == 2 and logits[0].dim() == 2 and logits[1].shape == logits[0].T.shape
+    alike = both and torch.allclose(logits[0], logits[1].T)
+    return logits[0] if len(logits) == 1 or alike else None
 
 
 def _range(logits: list[Tensor]) -> float:

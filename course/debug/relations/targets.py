@@ -10,7 +10,9 @@ from torch.utils.data import DataLoader
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, pair
+from course.debug.probes.tape import Event
 from course.debug.probes.thresholds import OFTEN, TINY
+from course.debug.relations.ahead import left_out
 from course.debug.relations.joining import is_among, read_by_the_model
 from course.debug.relations.noise import drawn_for_rows
 from course.debug.relations.program import Call, Program, program_of
@@ -281,7 +283,8 @@ def own_label(session: Session) -> Iterator[Finding]:
         if int(y.max()) >= pull.shape[1]:
             raise NotChecked("outputs do not have one column per class, e.g. positions in a plane")
         nearest, clear = _origin(inputs, x)
-        clear, own = clear & (pull.abs().amax(1) > 0), y.to(pull.device)[nearest]
+        own = y.to(pull.device)[nearest]
+        clear &= (pull.abs().amax(1) > 0) & _is_label(own, first.losses)
         right += int((pull.argmin(1) == own)[clear].sum())
         away += int((pull.argmax(1) == own)[clear].sum())
         seen += int(clear.sum())
@@ -320,6 +323,13 @@ def _pulled(session: Session, batch: object) -> tuple[Tensor, Tensor, list[Tenso
     return inputs[0], pulls[0], [e.targets for e in step.losses]
 
 
+def _is_label(labels: Tensor, losses: list[Event]) -> Tensor:
+    """Which are a class that the losses count. A row without a label may still have a gradient, of
+    a term that asks for none."""
+    marks = torch.tensor([left_out(event) for event in losses]).to(labels.device)
+    return (labels >= 0) & (labels[:, None] != marks).all(1)
+
+
 def _of_batch(targets: list[Tensor], labels: Tensor) -> bool:
     """Targets are the labels in any order, or shares with as much of each class."""
     own = labels.cpu().sort().values
@@ -332,6 +342,8 @@ def _of_batch(targets: list[Tensor], labels: Tensor) -> bool:
 
 def _shares_of(shares: Tensor, labels: Tensor) -> bool:
     if shares.dim() != 2 or len(shares) != len(labels) or int(labels[-1]) >= shares.shape[1]:
+        return False
+    if int(labels[0]) < 0:  # no row has a share of what is no class
         return False
     own = torch.bincount(labels, minlength=shares.shape[1]) / len(labels)
     return bool((shares.mean(0) - own).abs().max() < MIXED_OFF)
