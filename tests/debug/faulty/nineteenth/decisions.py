@@ -121,7 +121,7 @@ class Cart:
         return self.obs
 
 
-@pair("wrong-targets")
+@pair("memory-shared")
 def replay_stores_references(bug):
     """The observation is changed in place and kept without a copy: all states of a run are its last
     one. After 240 steps val_mse is 0.0862 instead of 0.0003."""
