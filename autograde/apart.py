@@ -79,7 +79,7 @@ def forking(
         forks: False where the process has a GPU, with which it cannot be forked.
         pipe: The descriptor on which the grader listens.
         places: Folders that can be written to, each of a file system of its own.
-        alone: See `own.Alone`.
+        alone: See `stacks.Alone`.
         put_back: Puts back what a student's code may have replaced.
     """
     _now.forks, _now.pipe, _now.places = forks, pipe, places

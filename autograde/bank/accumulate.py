@@ -51,7 +51,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
     with Graphs() as graphs:
         returned = function(t.model, t.batches, t.criterion, t.optimizer)
     held = "two or more" if graphs.most > MANY * one else "one at most"
-    if any(has_graph for _, has_graph in t.forwards) and not graphs.most:
+    counted = graphs.most or graphs.in_torch_func
+    if any(has_graph for _, has_graph in t.forwards) and not counted:
         held = "not known, as autograd was asked to keep them in another way"
     return {
         "weights": t.state(),

@@ -362,7 +362,7 @@ EXERCISE = Exercise(
     draw=draw,
     run=run,
     says={"norm": "the returned norm", "grads": "after clipping, gradient"},
-    by_hand=(nn.utils.clip_grad_norm_, nn.utils.clip_grads_with_norm_, nn.utils.get_total_norm),
+    by_hand=(nn.utils.clip_grad_norm_, nn.utils.clip_grads_with_norm_),
     wrong=(
         Wrong(
             "each-tensor",

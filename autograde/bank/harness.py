@@ -45,14 +45,16 @@ import random
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
+from torch.autograd.graph import disable_saved_tensors_hooks, saved_tensors_hooks
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
@@ -334,14 +336,37 @@ class Graphs:
 
     def __init__(self) -> None:
         self.now = self.most = 0
+        self.in_torch_func = False
+        """Whether graphs were made there, which are not counted."""
         self._hooks = saved_tensors_hooks(self._kept, self._given_back)
+        self._torch_func = mock.patch.object(
+            torch.autograd.graph, "disable_saved_tensors_hooks", self._disabled
+        )
 
     def __enter__(self) -> Graphs:
+        self._torch_func.start()
         self._hooks.__enter__()
         return self
 
     def __exit__(self, *raised: object) -> None:
         self._hooks.__exit__(*raised)
+        self._torch_func.stop()
+
+    def _disabled(self, message: str) -> AbstractContextManager[None]:
+        """torch.func, whose graphs end with each call, cannot have hooks: they are put aside."""
+        if sys._getframe(1).f_globals.get("__name__") == "torch._functorch.vmap":
+            return self._aside(message)
+        return disable_saved_tensors_hooks(message)
+
+    @contextmanager
+    def _aside(self, message: str) -> Iterator[None]:
+        self.in_torch_func = True
+        self._hooks.__exit__()
+        try:
+            with disable_saved_tensors_hooks(message):
+                yield
+        finally:
+            self._hooks.__enter__()
 
     def _kept(self, tensor: Tensor) -> _Kept:
         self.now += tensor.numel()

@@ -9,9 +9,6 @@ whenever the function returns, the modules by which its exercise then looks at w
 
 from __future__ import annotations
 
-import contextvars
-import ctypes
-import gc
 import itertools
 import operator
 import sys
@@ -31,16 +28,17 @@ from autograde.by_hand import Calls, reached_by
 from autograde.exercise import Exercise
 from autograde.kinds import ValueExercise
 from autograde.plain import MAX_DEPTH
-from autograde.sandbox import compared, reaching
+from autograde.sandbox import compared, reaching, stacks
 from autograde.sandbox.sealed import global_hooks, leading_nowhere
 from autograde.sandbox.signals import OthersLeft
+from autograde.sandbox.stacks import Alone, nothing
 
 OURS = (
     "autograde.answers", "autograde.apart", "autograde.by_hand", "autograde.devices",
     "autograde.exercise", "autograde.plain", "autograde.quiet", "autograde.kinds.fix",
     "autograde.sandbox.left_behind", "autograde.sandbox.own", "autograde.sandbox.reaching",
     "autograde.sandbox.sealed", "autograde.sandbox.signals", "autograde.sandbox.student",
-    "autograde.sandbox.stubs", "autograde.sandbox.kernel",
+    "autograde.sandbox.stacks", "autograde.sandbox.stubs", "autograde.sandbox.kernel",
     "autograde.bank", "course.state",
 )  # fmt: skip
 STANDARD = ("base64", "json", "json.decoder", "json.encoder", "multiprocessing.connection")
@@ -60,11 +58,6 @@ PutBack = Callable[..., bool]
 """Puts back what answers an exercise, whose id it is given; with `whole=False` only what looks at
 what its function did, or for FILES what `apart` works with. Says whether a function or a class was
 another."""
-Alone = Callable[..., Any]
-"""Calls a function, as `alone(function, args, kwargs)`, at the bottom of a stack of its own: it has
-no callers, through whose frames it could read what judges it. The thread stays the same. Whether
-one is on such a stack says `alone.is_on()`."""
-nothing: dict[str, Any] = {}
 
 
 class Means(NamedTuple):
@@ -86,75 +79,13 @@ _made: list[tuple[PutBack, Any]] = []
 
 def prepare() -> None:
     """In the warm parent: make what a fork will take."""
-    _made.append((as_it_is(), _greenlets()))
+    _made.append((as_it_is(), stacks.greenlets()))
 
 
 def taken() -> tuple[PutBack, Alone]:
     """As it was in the warm parent. Only who calls holds it."""
-    put_back, stack = _made.pop() if _made else (as_it_is(), _greenlets())
-    return put_back, stack_of_its_own(stack)
-
-
-def as_usual(function: Callable[..., Any], args: Any = (), kwargs: Any = nothing) -> Any:
-    """Calls a function where it is asked to."""
-    return function(*args, **kwargs)
-
-
-def _greenlets() -> Any:
-    """A greenlet's stack begins with it. A student's process cannot import it: see `stubs`."""
-    from greenlet import getcurrent, greenlet
-
-    return greenlet, greenlet.switch, greenlet.gr_context.__set__, getcurrent
-
-
-def stack_of_its_own(greenlets: Any) -> Alone:
-    """In this thread, all that is called has one context: what a cell sets there, as np.seterr
-    does, lasts, and who looks at its doings has another. What that has set meanwhile holds inside.
-    """
-    greenlet, switch, take_context, current = greenlets
-    root = current()
-    copied, theirs, this_thread = contextvars.copy_context, contextvars.copy_context(), get_ident()
-    before, missing = dict(theirs), object()
-
-    def run(context: Any, function: Callable[..., Any], args: Any, kwargs: Any = nothing) -> Any:
-        stack = greenlet(function)
-        take_context(stack, context)
-        return switch(stack, *args, **kwargs)
-
-    def alone(function: Callable[..., Any], args: Any = (), kwargs: Any = nothing) -> Any:
-        now = copied()
-        if get_ident() != this_thread:
-            return run(now, function, args, kwargs)
-        of_now = [(at, value) for at, value in now.items() if before.get(at, missing) is not value]
-        tokens = run(theirs, _set, (of_now,)) if of_now else []
-        try:
-            return run(theirs, function, args, kwargs)
-        finally:
-            if tokens:
-                run(theirs, _set_back, (tokens,))
-
-    alone.is_on = lambda: current() is not root
-    return alone
-
-
-def _set(values: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    return [(at, at.set(value)) for at, value in values]
-
-
-def _set_back(tokens: list[tuple[Any, Any]]) -> None:
-    for at, token in tokens:
-        at.reset(token)
-
-
-def show_no_stacks() -> None:
-    """From now on no stack shows its frames, nor who called it: greenlet's type, which is among
-    `object.__subclasses__()`, loses every attribute but the one that it needs itself."""
-    from greenlet import greenlet
-
-    (shown,) = gc.get_referents(vars(greenlet))
-    for name in [name for name in shown if name[:2] != "__" and name != "run"]:
-        del shown[name]
-    ctypes.pythonapi.PyType_Modified(ctypes.py_object(greenlet))
+    put_back, stack = _made.pop() if _made else (as_it_is(), stacks.greenlets())
+    return put_back, stacks.stack_of_its_own(stack)
 
 
 def as_it_is() -> PutBack:

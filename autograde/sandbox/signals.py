@@ -25,7 +25,7 @@ def keep_beside_students_code(alone: Callable[..., Any]) -> OthersLeft:
     """From now on, in this process.
 
     Args:
-        alone: See `own.Alone`.
+        alone: See `stacks.Alone`.
     """
     set_, get, default = _signal.signal, _signal.getsignal, _signal.SIG_DFL
     numbers = sorted(map(int, signal.valid_signals()))

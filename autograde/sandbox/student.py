@@ -32,7 +32,7 @@ from autograde.kinds.fix import CODE, code_of
 from autograde.kinds.value import called, plain_value
 from autograde.kit.student import current
 from autograde.quiet import quiet
-from autograde.sandbox import own, reaching, signals, stubs, view
+from autograde.sandbox import own, reaching, signals, stacks, stubs, view
 from autograde.sandbox.bounds import limit_growth
 from autograde.sandbox.channel import sender
 from autograde.sandbox.isolation import Isolation, lock_away
@@ -141,7 +141,7 @@ def _settle(folder: Path, limits: Limits, isolation: Isolation, pipe: int) -> No
     os.setsid()
     _close_inherited(pipe)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    own.show_no_stacks()
+    stacks.show_no_stacks()
     for name in [name for name in sys.modules if name.partition(".")[0] == "greenlet"]:
         del sys.modules[name]  # whose file is covered: a stack's parent has the frames of the check
     kept = {
@@ -285,7 +285,7 @@ class Shell:
         self.shell.ipython_dir = os.environ["IPYTHONDIR"] = str(folder)
         self.shell.profile_dir = ProfileDir.create_profile_dir_by_name(str(folder), "default")
 
-    def run(self, source: str, alone: own.Alone = own.as_usual) -> list[dict[str, Any]]:
+    def run(self, source: str, alone: stacks.Alone = stacks.as_usual) -> list[dict[str, Any]]:
         """Run a cell; its outputs as a notebook stores them. For `alone` see `own`."""
         from IPython.utils.capture import capture_output
 

@@ -10,8 +10,8 @@ import pytest
 
 from autograde import bank
 from autograde.answers import Raised
-from autograde.sandbox import own, student
 from autograde.sandbox import session as sessions
+from autograde.sandbox import stacks, student
 from autograde.sandbox.isolation import Isolation
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import StudentSession
@@ -81,7 +81,7 @@ def test_what_a_cell_sets_for_its_context_lasts_as_in_jupyter(session):
 
 
 def test_what_a_check_sets_holds_while_it_asks_and_what_a_cell_sets_not_for_the_check():
-    alone = own.stack_of_its_own(own._greenlets())
+    alone = stacks.stack_of_its_own(stacks.greenlets())
     place = contextvars.ContextVar("place", default="nobody")
     alone(place.set, ("a cell",))
     assert alone(place.get) == "a cell" and place.get() == "nobody"

@@ -1,0 +1,82 @@
+"""Stacks of their own, at whose bottom a student's code runs: it has no callers to be read.
+
+A frame leads to its caller, and so from a student's function to the variables of the check that
+called it. A greenlet's stack begins with the function itself, in the same thread.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import ctypes
+import gc
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any
+
+Alone = Callable[..., Any]
+"""Calls a function, as `alone(function, args, kwargs)`, at the bottom of a stack of its own: it has
+no callers, through whose frames it could read what judges it. The thread stays the same. Whether
+one is on such a stack says `alone.is_on()`."""
+nothing: dict[str, Any] = {}
+
+
+def as_usual(function: Callable[..., Any], args: Any = (), kwargs: Any = nothing) -> Any:
+    """Calls a function where it is asked to."""
+    return function(*args, **kwargs)
+
+
+def greenlets() -> Any:
+    """A greenlet's stack begins with it. A student's process cannot import it: see `stubs`."""
+    from greenlet import getcurrent, greenlet
+
+    return greenlet, greenlet.switch, greenlet.gr_context.__set__, getcurrent
+
+
+def stack_of_its_own(found: Any) -> Alone:
+    """In this thread, all that is called has one context: what a cell sets there, as np.seterr
+    does, lasts, and who looks at its doings has another. What that has set meanwhile holds inside.
+    """
+    greenlet, switch, take_context, current = found
+    root = current()
+    copied, theirs, this_thread = contextvars.copy_context, contextvars.copy_context(), get_ident()
+    before, missing = dict(theirs), object()
+
+    def run(context: Any, function: Callable[..., Any], args: Any, kwargs: Any = nothing) -> Any:
+        stack = greenlet(function)
+        take_context(stack, context)
+        return switch(stack, *args, **kwargs)
+
+    def alone(function: Callable[..., Any], args: Any = (), kwargs: Any = nothing) -> Any:
+        now = copied()
+        if get_ident() != this_thread:
+            return run(now, function, args, kwargs)
+        of_now = [(at, value) for at, value in now.items() if before.get(at, missing) is not value]
+        tokens = run(theirs, _set, (of_now,)) if of_now else []
+        try:
+            return run(theirs, function, args, kwargs)
+        finally:
+            if tokens:
+                run(theirs, _set_back, (tokens,))
+
+    alone.is_on = lambda: current() is not root
+    return alone
+
+
+def _set(values: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    return [(at, at.set(value)) for at, value in values]
+
+
+def _set_back(tokens: list[tuple[Any, Any]]) -> None:
+    for at, token in tokens:
+        at.reset(token)
+
+
+def show_no_stacks() -> None:
+    """From now on no stack shows its frames, nor who called it: greenlet's type, which is among
+    `object.__subclasses__()`, loses every attribute but the one that it needs itself."""
+    from greenlet import greenlet
+
+    (shown,) = gc.get_referents(vars(greenlet))
+    for name in [name for name in shown if name[:2] != "__" and name != "run"]:
+        del shown[name]
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(greenlet))
