@@ -355,8 +355,7 @@ def _is_students(kind: type) -> bool:
 
 
 def _is_students_function(value: Any) -> bool:
-    libraries = reaching.LIBRARIES
-    return type(value) is FunctionType and not value.__code__.co_filename.startswith(libraries)
+    return type(value) is FunctionType and reaching.is_students(value.__code__)
 
 
 def threads_running() -> bool:

@@ -23,7 +23,7 @@ import typing
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import course
@@ -66,16 +66,25 @@ LOOK_UP_NAMES = (
 Tell = Callable[[str], None]
 
 
-def is_students(frame: FrameType) -> bool:
-    """Whether a frame runs code from elsewhere than a library."""
-    return not frame.f_code.co_filename.startswith(LIBRARIES)
+def is_students(code: CodeType) -> bool:
+    """Whether code is from elsewhere than a library."""
+    return not code.co_filename.startswith(LIBRARIES)
+
+
+def shows_the_check(frame: FrameType | None) -> bool:
+    """Whether a frame leads to one of the check."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(CHECK):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def is_students_thread(frame: FrameType | None) -> bool:
     """Whether a thread runs a student's code, or was left with nothing but `threading` to run."""
     files = []
     while frame is not None:
-        if is_students(frame):
+        if is_students(frame.f_code):
             return True
         files.append(frame.f_code.co_filename)
         frame = frame.f_back
@@ -85,7 +94,7 @@ def is_students_thread(frame: FrameType | None) -> bool:
 def is_traced() -> bool:
     """Whether Python calls a function of a student's at each line or call."""
     codes = (getattr(one, "__code__", None) for one in (sys.gettrace(), sys.getprofile()))
-    return any(code and not code.co_filename.startswith(LIBRARIES) for code in codes)
+    return any(code and is_students(code) for code in codes)
 
 
 def install(tell: Tell, codes_are: dict[str, bool]) -> None:
@@ -153,7 +162,7 @@ def _asks(frame: FrameType | None) -> bool:
     one that is called directly.
     """
     packages = 0
-    while frame is not None and not is_students(frame):
+    while frame is not None and not is_students(frame.f_code):
         file = frame.f_code.co_filename
         if _keeps_to_itself(frame, file) or file.startswith(OURS):
             return False
@@ -191,8 +200,4 @@ def _is_checks(frame: FrameType | None, event: str, args: tuple[Any, ...]) -> bo
                 owner = owner.tb_next
         elif getattr(owner, LEAD_TO_FRAMES[name]).co_filename.startswith(CHECK):
             return True
-    while frame is not None:
-        if frame.f_code.co_filename.startswith(CHECK):
-            return True
-        frame = frame.f_back
-    return False
+    return shows_the_check(frame)

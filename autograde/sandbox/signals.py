@@ -15,7 +15,7 @@ from typing import Any
 
 from torch.utils.data._utils import signal_handling
 
-from autograde.sandbox.reaching import CHECK
+from autograde.sandbox.reaching import shows_the_check
 
 OthersLeft = Callable[[], bool]
 """Takes away handlers that were set in another way, and says whether there were any."""
@@ -51,7 +51,7 @@ def _kept(handler: Any, alone: Callable[..., Any]) -> Any:
 
     def handled(number: int, frame: FrameType | None) -> Any:
         if alone.is_on():
-            return alone(handler, (number, None if _shows_the_check(frame) else frame))
+            return alone(handler, (number, None if shows_the_check(frame) else frame))
         return None
 
     handled.asked_for = handler
@@ -71,11 +71,3 @@ def _is_harmless(handler: Any) -> bool:
         code = handler.__code__
         return code is HANDLED or code.co_filename == signal_handling.__file__
     return not callable(handler) or handler is signal.default_int_handler
-
-
-def _shows_the_check(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename.startswith(CHECK):
-            return True
-        frame = frame.f_back
-    return False

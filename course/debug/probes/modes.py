@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from course.debug.probes.adapted import share_trained_on
 from course.debug.probes.report import Finding
-from course.debug.probes.session import Evaluation, NotChecked, Session, clone
+from course.debug.probes.session import Evaluation, NotChecked, Session, as_metrics, clone
 from course.debug.probes.tape import Event, Tape
 from course.debug.probes.thresholds import KEPT, OFTEN, TINY
 from course.state import Snapshot
@@ -95,6 +95,24 @@ def _in_the_second_epoch(session: Session) -> list[Event]:
     events = tape.of("forward")
     scored = [place for place, event in enumerate(events) if not event.grad]
     return [e for e in events[scored[-1] :] if e.grad] if scored else []
+
+
+def scored_with(session: Session, hook: Callable[..., Any]) -> dict[str, float]:
+    """What evaluate() gives while a forward hook of the model exchanges its outputs.
+
+    Raises:
+        NotChecked: It raises then.
+    """
+    with session.observe():
+        handle = session.model.register_forward_hook(hook)
+        try:
+            return as_metrics(session.setup.evaluate())
+        except NotChecked:
+            raise
+        except Exception as error:
+            raise NotChecked(f"evaluate() raises {type(error).__name__} then") from error
+        finally:
+            handle.remove()
 
 
 def evaluation_of(session: Session) -> Evaluation:

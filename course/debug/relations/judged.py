@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course.debug.probes.modes import evaluation_of
+from course.debug.probes.modes import evaluation_of, scored_with
 from course.debug.probes.report import Finding
-from course.debug.probes.session import NotChecked, Session, as_metrics
+from course.debug.probes.session import NotChecked, Session
 from course.debug.relations.direction import NOT, WORDS, among
 from course.debug.relations.program import program_of
 from course.state.nested import mapped, tensors_in
@@ -55,7 +55,9 @@ def alike(session: Session) -> Iterator[Finding]:
             continue
         for low, high in _levels(torch.cat([o.flatten() for o in outputs])):
             ways = [(low, high), (high, low)]
-            scores = [_scored(session, answers, way).get(names[0], math.nan) for way in ways]
+            scores = [
+                scored_with(session, _Instead(answers, way)).get(names[0], math.nan) for way in ways
+            ]
             if not (max(scores) >= BEST and min(scores) <= 1 - BEST):
                 continue
             best = ways[scores.index(max(scores))]
@@ -128,19 +130,6 @@ class _Instead:
         made = torch.where(answers.to(first.device), high, low).reshape(first.shape)
         made = made + first - first.detach()  # backward goes on to the weights
         return mapped(lambda t: made if t is first else t, output)
-
-
-def _scored(session: Session, answers: list[Tensor], way: tuple[float, float]) -> dict[str, float]:
-    with session.observe():
-        handle = session.model.register_forward_hook(_Instead(answers, way))
-        try:
-            return as_metrics(session.setup.evaluate())
-        except NotChecked:
-            raise
-        except Exception as error:
-            raise NotChecked(f"evaluate() raises {type(error).__name__} then") from error
-        finally:
-            handle.remove()
 
 
 def _cost(session: Session, number: int, answers: Tensor, way: tuple[float, float]) -> float:

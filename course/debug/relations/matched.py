@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course.debug.probes.modes import evaluation_of
+from course.debug.probes.modes import evaluation_of, scored_with
 from course.debug.probes.report import Finding
-from course.debug.probes.session import NotChecked, Session, as_metrics
+from course.debug.probes.session import NotChecked, Session
 from course.state.nested import mapped, num_examples
 
 OF_THE_NEAREST = re.compile(
@@ -69,14 +69,7 @@ def _with_others(session: Session, draw: int | None) -> dict[str, float]:
         calls.append(1)
         return mapped(drawn, output)
 
-    with session.observe():
-        handle = session.model.register_forward_hook(instead)
-        try:
-            scores = as_metrics(session.setup.evaluate())
-        except Exception as error:
-            raise NotChecked(f"evaluate() raises {type(error).__name__} then") from error
-        finally:
-            handle.remove()
+    scores = scored_with(session, instead)
     if not calls:
         raise NotChecked("evaluate() does not call the model")
     return scores

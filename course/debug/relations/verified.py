@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from course.debug.probes.modes import evaluation_of
+from course.debug.probes.modes import evaluation_of, scored_with
 from course.debug.probes.report import Finding
-from course.debug.probes.session import NotChecked, Session, as_metrics
+from course.debug.probes.session import NotChecked, Session
 from course.debug.relations.branches import Branches
 from course.debug.relations.direction import NOT, WORDS, among
 from course.debug.relations.judged import BATCHES, BEST, DEARER, FAR, _answers
@@ -74,16 +74,7 @@ def _instead(answers: list[Tensor], near: int) -> Branches:
 
 def _scored(session: Session, answers: list[Tensor], near: int) -> dict[str, float]:
     instead = _instead(answers, near)
-    with session.observe():
-        handle = session.model.register_forward_hook(instead)
-        try:
-            scores = as_metrics(session.setup.evaluate())
-        except NotChecked:
-            raise
-        except Exception as error:
-            raise NotChecked(f"evaluate() raises {type(error).__name__} then") from error
-        finally:
-            handle.remove()
+    scores = scored_with(session, instead)
     if not instead.is_done:
         raise NotChecked("evaluate() does not call the model for each pair")
     return scores
