@@ -10,6 +10,7 @@ from __future__ import annotations
 import _signal
 import signal
 from collections.abc import Callable
+from functools import partial
 from types import FrameType, FunctionType
 from typing import Any
 
@@ -43,6 +44,15 @@ def keep_beside_students_code(alone: Callable[..., Any]) -> OthersLeft:
     for name in ("signal", "getsignal"):
         getattr(signal, name).__wrapped__ = getattr(_signal, name)
     return others_left
+
+
+def interrupts() -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """Two functions for this thread: one puts interrupts off, the other lets them come."""
+    mask, interrupt = _signal.pthread_sigmask, [int(signal.SIGINT)]
+    return (
+        partial(mask, int(signal.SIG_BLOCK), interrupt),
+        partial(mask, int(signal.SIG_UNBLOCK), interrupt),
+    )
 
 
 def _kept(handler: Any, alone: Callable[..., Any]) -> Any:

@@ -85,9 +85,11 @@ def serve(
     means = own.Means(put_back, alone, tell, not_kept, pipe.fileno(), places)
     reaching.install(tell, put_back.codes_are)
     answer = Shell.call
+    keep_from, let_come = signals.interrupts()
     send(b'{"ready": true}')
     while True:
         try:
+            let_come()
             message = pipe.recv_bytes()
         except (EOFError, OSError):
             return
@@ -117,6 +119,7 @@ def serve(
                     "traceback": [],
                 }
             ]
+        keep_from()  # a second interrupt must not break the reply
         send(json.dumps({**reply, "noted": sorted(told)}).encode())
 
 

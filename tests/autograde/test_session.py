@@ -95,6 +95,18 @@ def test_a_name_that_is_missing_says_so(session):
     assert session.ask("03a.clip", "clip", CASE).kind == "NameError"
 
 
+def test_an_interrupt_that_python_drops_is_given_again(session):
+    source = (
+        "class Endless:\n"
+        "    def __del__(self):\n"
+        "        while True: pass\n"
+        "Endless()\n"
+        "while True: pass"
+    )
+    assert session.run(source)[0]["ename"] == "Timeout"
+    assert session.run("print(1)")[0]["text"] == "1\n"
+
+
 def test_an_endless_cell_is_interrupted_and_costs_only_itself(session):
     session.run(GOOD)
     assert session.run("while True: pass")[0]["ename"] == "Timeout"
