@@ -16,7 +16,7 @@ from tests.sampling import THOROUGH, sample
 
 IDS = list(bank.asks_for_code())
 SEEDS = range(3 if THOROUGH else 1)
-"""For right answers, every second of them. Every third wrong one is tried, on the first seed; all
+"""For right answers, every third of them. Every fifth wrong one is tried, on the first seed; all
 are, on all seeds, in `make bench TARGET=checks`."""
 SLOW = (
     "02a.dropout",
@@ -35,7 +35,7 @@ SLOW = (
 )
 """An answer takes 0.2 to 3 s to judge. One wrong one is tried, and one right one;
 none on the second device, where it takes 20 to 70 s; all in `make thorough` and in the bench."""
-ON_SECOND = sample(IDS, 4)
+ON_SECOND = sample(IDS, 8)
 """Exercises tried on the second device, which is slow, with one right and one wrong answer each:
 what a device breaks, any one shows. `make thorough` tries all."""
 
@@ -95,7 +95,7 @@ def test_right_answers_pass_and_wrong_ones_fail_with_their_own_message(id, devic
     skip_where_slow(id, device)
     exercise = tried_on(remembered(id), device)
     known = {other.name for other in exercise.wrong if other.message}
-    right, wrongs = sample(exercise.right, 2), sample(exercise.wrong, 3)
+    right, wrongs = sample(exercise.right, 3), sample(exercise.wrong, 5)
     if id in SLOW:
         right, wrongs = sample(right, len(right)), sample(exercise.wrong, 40)
     for seed in SEEDS:
@@ -132,8 +132,8 @@ CONSTANTS = (None, 0, 0.0, 1.0, True, "", [], {}, (0.0, 0.0), torch.zeros(()), t
 def test_an_answer_that_looks_at_nothing_earns_nothing_and_is_told_why(id):
     exercise = remembered(id)
     values = (*NONSENSE, *CONSTANTS)
-    if not THOROUGH:  # a third of them, another third for the next exercise
-        values = values[IDS.index(id) % 3 :: 12 if id in SLOW else 3]
+    if not THOROUGH:  # a sixth of them, another sixth for the next exercise
+        values = values[IDS.index(id) % 6 :: 12 if id in SLOW else 6]
     for returned in values:
         verdict = put_to(exercise, lambda *args, value=returned: value, seed=0)
         text = message(verdict, exercise)

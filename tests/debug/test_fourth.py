@@ -24,7 +24,7 @@ def test_all_pairs_of_the_fourth_set_are_tried():
     assert len(HERE) == 30
 
 
-@pytest.mark.parametrize("name", sample([*HERE], 8))
+@pytest.mark.parametrize("name", sample([*HERE], 16))
 def test_the_fault_is_named_first_and_its_twin_is_left_alone(name):
     assert_told_apart(HERE[name])
 
