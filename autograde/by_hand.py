@@ -4,6 +4,8 @@
     `by_hand` of the exercise                            the same; of torch only those named, and
                                                          the functions of the modules named, and
                                                          torch's own of that name in Python (TWINS)
+    functions made by `torch.compile`                    run as they are written, so that what they
+                                                         call refuses
 
 The code of the functions is exchanged for one that refuses, so that every name that somebody bound
 to them is covered; afterwards they are as before. (Where a class is graded, the bank's right and
@@ -39,13 +41,28 @@ def written_by_hand(exercise: Exercise) -> Iterator[None]:
         for function in functions:
             function.__code__ = refusal(called(function), exercise.name)
         sys.modules.update(dict.fromkeys(absent))  # so that it is not imported meanwhile
-        with without_operators(operators, exercise.name):
+        with without_operators(operators, exercise.name), as_written(exercise):
             yield
     finally:
         for name in absent:
             sys.modules.pop(name, None)
         for function, code in zip(functions, codes, strict=True):
             function.__code__ = code
+
+
+@contextmanager
+def as_written(exercise: Exercise) -> Iterator[None]:
+    """Inside, what `torch.compile` has made of a function, perhaps earlier, is not used where
+    something is to be written by hand: it calls none of the functions that it was made of."""
+    compiler = sys.modules.get("torch._dynamo.eval_frame")
+    if compiler is None or not exercise.by_hand:
+        yield
+        return
+    before = compiler._set_stance(compiler.DynamoStance("force_eager"))
+    try:
+        yield
+    finally:
+        compiler._set_stance(before)
 
 
 OPERATORS = {
@@ -59,6 +76,8 @@ OPERATORS = {
     ),
     "instance_norm": ("instance_norm",),
     "group_norm": ("group_norm", "native_group_norm"),
+    "layer_norm": ("layer_norm", "native_layer_norm"),
+    "ctc_loss": ("ctc_loss", "_ctc_loss"),
     "dropout": ("dropout", "dropout_", "native_dropout", "_fused_dropout"),
     "dropout2d": ("feature_dropout", "feature_dropout_"),
     "alpha_dropout": ("alpha_dropout", "alpha_dropout_"),
@@ -145,14 +164,15 @@ def functions_named(exercise: Exercise) -> list[FunctionType]:
 
 
 def functions_of_modules_named(exercise: Exercise) -> list[FunctionType]:
-    """Functions, no methods, of those named modules that are loaded by now."""
+    """Functions of those named modules that are loaded by now, and of other packages methods."""
     there = [sys.modules[name] for name in sorted(modules_named(exercise) & sys.modules.keys())]
     return [function for module in there for function in _module_level(module)]
 
 
 @cache
 def _module_level(module: ModuleType) -> list[FunctionType]:
-    return [f for f in functions_of(module) if f.__qualname__ == f.__name__]
+    methods = not module.__name__.startswith("torch.")
+    return [f for f in functions_of(module) if methods or f.__qualname__ == f.__name__]
 
 
 _refusing: dict[str, list[FunctionType]] = {}
@@ -191,12 +211,15 @@ def guarded_modules(exercise: Exercise) -> set[str]:
 
 
 def called(function: FunctionType) -> str:
-    """What a student calls it: of torch's layers and optimizers the class, not its method."""
+    """What a student calls it: of torch's layers and optimizers, and of other packages, the class,
+    not its method."""
     package, _, rest = function.__module__.partition(".")
     owner, dot, _ = function.__qualname__.rpartition(".")
     home = {"nn": "nn", "optim": "torch.optim"}.get(rest.partition(".")[0])
     if package == "torch" and home and dot:
         return f"{home}.{owner.lstrip('_')}"
+    if dot and package not in ("torch", "course", "autograde"):
+        return f"{package}.{owner}"
     return function.__name__.lstrip("_")
 
 

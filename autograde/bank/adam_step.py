@@ -367,7 +367,16 @@ EXERCISE = Exercise(
             fields=("path",),
         ),
     ),
-    by_hand=(torch.optim.Adam.step, "torch.optim.adam"),
+    by_hand=(
+        torch.optim.Adam.step,
+        torch.optim.SparseAdam.step,
+        torch.optim.NAdam.step,
+        torch.optim.RAdam.step,
+        torch.optim.Adamax.step,
+        "torch.optim.adam",
+        "torch.optim._functional",
+        "sklearn.neural_network._stochastic_optimizers",
+    ),  # fmt: skip
     reference=reference,
     draw=lambda source, part: draw(source, "first" if part == "kept" else part),
     run=run,

@@ -633,7 +633,16 @@ EXERCISE = Exercise(
         "cleared": "whether zero_grad() clears every .grad",
         "goes on": "whether a step after zero_grad() is as without it:",
     },
-    by_hand=(torch.optim.Adam.step, "torch.optim.adam"),
+    by_hand=(
+        torch.optim.Adam.step,
+        torch.optim.SparseAdam.step,
+        torch.optim.NAdam.step,
+        torch.optim.RAdam.step,
+        torch.optim.Adamax.step,
+        "torch.optim.adam",
+        "torch.optim._functional",
+        "sklearn.neural_network._stochastic_optimizers",
+    ),  # fmt: skip
     wrong=(
         Wrong(
             "decay-in-gradient",

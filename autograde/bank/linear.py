@@ -502,6 +502,7 @@ EXERCISE = Exercise(
         nn.Linear.forward,
         nn.Bilinear.forward,
         nn.LazyLinear.__init__,
+        nn.Conv1d.reset_parameters,
     ),
     wrong=(
         Wrong(

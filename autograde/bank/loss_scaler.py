@@ -743,7 +743,10 @@ EXERCISE = Exercise(
         "early": "the scale after step(), before update(), in update (counted from 0)",
         "disturbed": "what else it changed",
     },
-    by_hand=(torch.amp.GradScaler.scale, LossScaler.update),
+    by_hand=(
+        torch.amp.GradScaler.scale, torch.amp.GradScaler.unscale_, torch.amp.GradScaler.step,
+        torch.amp.GradScaler.update, LossScaler.update,
+    ),
     wrong=(
         Wrong("in-sixteen-bits", InSixteenBits,
               "The scaled loss is inf for a float16 loss: the product was computed in float16, "

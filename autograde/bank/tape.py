@@ -610,6 +610,10 @@ EXERCISE = Exercise(
         "torch.autograd.graph",
         "torch.autograd.forward_ad",
         "torch._functorch.eager_transforms",
+        "sympy.core.expr",
+        "sympy.core.function",
+        "sympy.polys.polytools",
+        "sympy.polys.rings",
     ),
     wrong=(
         Wrong(

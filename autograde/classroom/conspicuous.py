@@ -33,6 +33,7 @@ INSIDES = frozenset(
         *("meta_path", "settrace", "setprofile", "addaudithook", "input_transformers_post"),
         *("fork", "_exit", "healthy_step", "right_value"),
         *("_C", "_VF", "_refs", "_decomp", "_execution_engine", "decompose"),
+        *("set_stance", "_set_stance", "eval_frame", "load_library", "compile_fx"),
     }
 )
 """Attributes that an answer to an exercise has no use for. A `__closure__` alone shows nothing."""
@@ -44,7 +45,7 @@ MODULES = frozenset(
         *("builtins", "__main__", "autograde.sandbox", "autograde.referee", "autograde.bank"),
         *("autograde.answers", "autograde.apart", "autograde.questions", "autograde.recogniser"),
         *("autograde.by_hand", "autograde.plain", "course.debug.museum.exhibit"),
-        *("torch.fx.experimental", "torch.export"),
+        *("torch.fx", "torch.export", "torch.utils.cpp_extension", "cffi", "numpy.ctypeslib"),
     }
 )
 IN_QUOTES = INSIDES - {"fork"} | MODULES

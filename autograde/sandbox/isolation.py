@@ -29,7 +29,7 @@ from pathlib import Path
 
 from autograde.sandbox import kernel, seccomp, view
 from autograde.sandbox.control_group import ControlGroup
-from autograde.sandbox.owner import Owner, owner_of
+from autograde.sandbox.owner import Owner, is_stopped, owner_of
 
 RLIMIT_SIGPENDING, RLIMIT_MSGQUEUE = 11, 12
 NICE = 10
@@ -272,14 +272,18 @@ class _Meter:
 
     @contextmanager
     def _standing_still(self) -> Iterator[list[Path]]:
-        """All members stopped, those too that others started while they were being stopped."""
+        """All members stopped, those too that others started while they were being stopped; what
+        the grader has stopped (`still`) goes on when the grader says so."""
+        members: list[Path] = []
         stopped: list[Path] = []
         try:
-            while new := [path for path in self._members() if path not in stopped]:
+            while new := [path for path in self._members() if path not in members]:
+                members += new
                 for path in new:
-                    stopped.append(path)
-                    _send(path, signal.SIGSTOP)
-            yield stopped
+                    if not is_stopped(int(path.name)):
+                        stopped.append(path)
+                        _send(path, signal.SIGSTOP)
+            yield members
         finally:
             for path in stopped:
                 _send(path, signal.SIGCONT)

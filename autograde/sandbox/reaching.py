@@ -22,15 +22,19 @@ import traceback
 import typing
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import course
 from autograde.by_hand import written_by_hand
+from autograde.exercise import Exercise
+from autograde.sandbox import programs, recorded
 
 FRAMES, OBJECTS, TRACED = "frames", "objects", "traced"
 THREADS, CHANGED, ANSWERS = "threads", "changed", "answers"
+PROGRAM, RECORDED, WOKEN = "program", "recorded", "woken"
 WORDS = {
     FRAMES: "its code asked Python for frames through which the check's own variables can be read",
     OBJECTS: "its code asked the garbage collector for objects, which also finds the check's own",
@@ -39,6 +43,12 @@ WORDS = {
     THREADS: "a thread that its code had started was still running after a function had returned",
     ANSWERS: "its code asked the bank for an exercise, which holds the right answer",
     CHANGED: "functions or classes by which its answer is looked at were replaced meanwhile",
+    PROGRAM: "another program was started while one of its functions was called, and what that "
+    "computes is not seen",
+    RECORDED: "a function of TorchScript was called where it was to be written by hand, and what is "
+    "recorded in it is not seen",
+    WOKEN: "a process that an earlier cell had started, and that was stopped while a function was "
+    "called, ran or ended meanwhile",
 }
 """Sentences for a person who reads the code, by what is told."""
 EVENTS = {
@@ -97,19 +107,24 @@ def is_traced() -> bool:
     return any(code and is_students(code) for code in codes)
 
 
-def install(tell: Tell, codes_are: dict[str, bool]) -> None:
+def install(tell: Tell, codes_are: dict[str, bool], calling: dict[str, Exercise]) -> None:
     """From now on, in this process and its forks.
 
     Args:
         tell: Tells the grader.
         codes_are: Where it is noted that a function was given another code, or may have been: to
             look at all of them after each call would take long.
+        calling: Holds the exercise whose function is being called, if one is.
     """
     codes_are["watched"] = True
-    sys.addaudithook(_hook(tell, codes_are))
+    programs.install()
+    recorded.install(calling, partial(tell, RECORDED))
+    sys.addaudithook(_hook(tell, codes_are, calling))
 
 
-def _hook(tell: Tell, codes_are: dict[str, bool]) -> Callable[[str, tuple[Any, ...]], None]:
+def _hook(
+    tell: Tell, codes_are: dict[str, bool], calling: dict[str, Exercise]
+) -> Callable[[str, tuple[Any, ...]], None]:
     kind_of, lead, frame_at, me = (
         EVENTS.get,
         dict(LEAD_TO_FRAMES),
@@ -118,6 +133,12 @@ def _hook(tell: Tell, codes_are: dict[str, bool]) -> Callable[[str, tuple[Any, .
     )
     asks, is_checks, looking, by_the_kit = _asks, _is_checks, set[int](), _by_the_kit
     puts_back_itself = inspect.unwrap(written_by_hand).__code__
+    starts, is_program, why, refused = (
+        programs.EVENTS,
+        programs.looked_at(),
+        programs.WHY,
+        PermissionError,
+    )
 
     def look(event: str, args: tuple[Any, ...]) -> None:
         if event == "object.__setattr__":
@@ -130,6 +151,17 @@ def _hook(tell: Tell, codes_are: dict[str, bool]) -> Callable[[str, tuple[Any, .
             if args[1] or not by_the_kit(frame_at(1)):
                 tell(ANSWERS)
             looking.discard(me())
+            return
+        if event in starts and calling:
+            looking.add(me())
+            try:
+                told, is_refused = is_program(frame_at(1), event, args)
+                if told:
+                    tell(PROGRAM)
+            finally:
+                looking.discard(me())
+            if is_refused:
+                raise refused(why)
             return
         kind = kind_of(event)
         if kind is None or (event == "object.__getattr__" and args[1] not in lead):

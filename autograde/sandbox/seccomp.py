@@ -48,6 +48,7 @@ DENIED: dict[str, tuple[int, int]] = {  # (x86_64, aarch64); -1: does not exist 
 }  # fmt: skip
 SOCKET, CLONE, CLONE3, IOCTL = (41, 198), (56, 220), (435, 435), (16, 29)
 PRCTL, DEATH_SIGNAL = (157, 167), 1
+KILL_ONE, KILL_THREAD, KILL_TASK, CONTINUE = (62, 129), (234, 131), (200, 130), 18
 SCHED_SETAFFINITY = (203, 122)
 READ_WITH_FLAGS, WRITE_WITH_FLAGS = (327, 286), (328, 287)  # preadv2, pwritev2
 FADVISE, MADVISE, COLD, PAGEOUT = (221, 223), (28, 233), 20, 21
@@ -93,6 +94,12 @@ def program(machine: str) -> list[Instruction]:
     apart = [(ANY_BIT, 0, 1, NAMESPACES), (RETURN, 0, 0, REFUSE | errno.EPERM)]
     lines += by_argument(CLONE[which], FIRST_ARG, apart)
     lines += by_argument(PRCTL[which], FIRST_ARG, refused(DEATH_SIGNAL, 0))  # says done, does not
+    for numbers, place in (
+        (KILL_ONE, SECOND_ARG),
+        (KILL_TASK, SECOND_ARG),
+        (KILL_THREAD, THIRD_ARG),
+    ):
+        lines += by_argument(numbers[which], place, refused(CONTINUE, 0))
     lines += refused(SCHED_SETAFFINITY[which], 0)
     lines += refused(FADVISE[which], 0) + refused(FLOCK[which], 0)
     locking = [line for command in LOCKS for line in refused(command, 0)]

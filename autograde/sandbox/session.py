@@ -15,7 +15,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from autograde.sandbox.isolation import TOO_MUCH_MEMORY, Isolation, IsolationErr
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.outputs import MAX_VALUES, plain_outputs, values_in
 from autograde.sandbox.owner import private_folder
-from autograde.sandbox.reaching import WORDS
+from autograde.sandbox.reaching import WOKEN, WORDS
 from autograde.sandbox.spent import STRETCH, Spent
 from autograde.sandbox.still import descendants, standing_still
 from autograde.sandbox.student import not_defined, serve
@@ -144,7 +144,8 @@ class StudentSession:
         self._regain_device()
         packed = base64.b64encode(plain.to_bytes(case)).decode()
         request = {"do": "call", "exercise": exercise_id, "function": function, "case": packed}
-        with standing_still(self.process.pid, self.isolation.trusted):
+        woken = partial(self.noted.add, WOKEN)
+        with standing_still(self.process.pid, self.isolation.trusted, woken):
             reply = self._request(request, self.limits.answer_s)
         if reply is None:
             self.stuck[function] = Raised("ProcessEnded", self.ended)

@@ -9,18 +9,24 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
+STOPS_S = 0.2
+"""How long to wait for a process to stop."""
+
+
 @contextmanager
-def standing_still(leader: int, trusted: bool) -> Iterator[None]:
+def standing_still(leader: int, trusted: bool, tell: Callable[[], None]) -> Iterator[None]:
     """Inside, the descendants of a student's process are stopped, but not the process itself.
 
     Args:
         leader: The process that was started: a keeper, or, where trusted, the student's own.
         trusted: Whether there is no keeper.
+        tell: Called where one of them has run or ended nevertheless.
     """
     students = [leader] if trusted else _children(leader)
     stopped: set[int] = set()
@@ -29,10 +35,34 @@ def standing_still(leader: int, trusted: bool) -> Iterator[None]:
             for process in new:  # others may be started while these are being stopped
                 stopped.add(process)
                 _send(process, signal.SIGSTOP)
+        before = {process: turns for process in stopped if (turns := _turns_once_still(process))}
         yield
+        if any(_turns(process) != turns for process, turns in before.items()):
+            tell()
     finally:
         for process in stopped:
             _send(process, signal.SIGCONT)
+
+
+def _turns_once_still(process: int) -> str:
+    """How often a process has had a core by the time it has stopped; empty if it does not stop."""
+    until = time.monotonic() + STOPS_S
+    while (state := _state(process)) not in "tTZX" and time.monotonic() < until:
+        time.sleep(0.001)
+    return _turns(process) if state in "tT" else ""
+
+
+def _state(process: int) -> str:
+    with suppress(OSError), open(f"/proc/{process}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0]
+    return "X"
+
+
+def _turns(process: int) -> str:
+    """Empty if it has ended."""
+    with suppress(OSError), open(f"/proc/{process}/status") as file:
+        return "".join(line for line in file if "ctxt_switches" in line)
+    return ""
 
 
 def descendants(process: int) -> list[int]:

@@ -83,7 +83,8 @@ def serve(
     tell = _telling(send, told)
     not_kept = signals.keep_beside_students_code(alone)
     means = own.Means(put_back, alone, tell, not_kept, pipe.fileno(), places)
-    reaching.install(tell, put_back.codes_are)
+    calling: dict[str, Any] = {}
+    reaching.install(tell, put_back.codes_are, calling)
     answer = Shell.call
     keep_from, let_come = signals.interrupts()
     send(b'{"ready": true}')
@@ -104,6 +105,7 @@ def serve(
                 reply["answer"] = alone(shell.value_of, (request["name"],))
             else:
                 put_back(request["exercise"])
+                calling["now"] = bank.load(request["exercise"])
                 reply["answer"] = answer(shell, request, means)
         except KeyboardInterrupt:
             reply["interrupted"] = True
@@ -120,6 +122,7 @@ def serve(
                 }
             ]
         keep_from()  # a second interrupt must not break the reply
+        calling.clear()
         send(json.dumps({**reply, "noted": sorted(told)}).encode())
 
 
