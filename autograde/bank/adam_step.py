@@ -376,7 +376,7 @@ EXERCISE = Exercise(
         "torch.optim.adam",
         "torch.optim._functional",
         "sklearn.neural_network._stochastic_optimizers",
-    ),  # fmt: skip
+    ),
     reference=reference,
     draw=lambda source, part: draw(source, "first" if part == "kept" else part),
     run=run,

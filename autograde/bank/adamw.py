@@ -642,7 +642,7 @@ EXERCISE = Exercise(
         "torch.optim.adam",
         "torch.optim._functional",
         "sklearn.neural_network._stochastic_optimizers",
-    ),  # fmt: skip
+    ),
     wrong=(
         Wrong(
             "decay-in-gradient",

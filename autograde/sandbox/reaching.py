@@ -45,10 +45,10 @@ WORDS = {
     CHANGED: "functions or classes by which its answer is looked at were replaced meanwhile",
     PROGRAM: "another program was started while one of its functions was called, and what that "
     "computes is not seen",
-    RECORDED: "a function of TorchScript was called where it was to be written by hand, and what is "
-    "recorded in it is not seen",
-    WOKEN: "a process that an earlier cell had started, and that was stopped while a function was "
-    "called, ran or ended meanwhile",
+    RECORDED: "a function of TorchScript was called where it was to be written by hand, and what "
+    "is recorded in it is not seen",
+    WOKEN: "a process that an earlier cell had started was stopped while a function was called, "
+    "but ran or ended meanwhile",
 }
 """Sentences for a person who reads the code, by what is told."""
 EVENTS = {

@@ -48,7 +48,7 @@ DENIED: dict[str, tuple[int, int]] = {  # (x86_64, aarch64); -1: does not exist 
 }  # fmt: skip
 SOCKET, CLONE, CLONE3, IOCTL = (41, 198), (56, 220), (435, 435), (16, 29)
 PRCTL, DEATH_SIGNAL = (157, 167), 1
-KILL_ONE, KILL_THREAD, KILL_TASK, CONTINUE = (62, 129), (234, 131), (200, 130), 18
+CONTINUE = 18
 SCHED_SETAFFINITY = (203, 122)
 READ_WITH_FLAGS, WRITE_WITH_FLAGS = (327, 286), (328, 287)  # preadv2, pwritev2
 FADVISE, MADVISE, COLD, PAGEOUT = (221, 223), (28, 233), 20, 21
@@ -61,6 +61,8 @@ TYPE_INTO_TERMINAL = (0x5412, 0x541C)
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, KILL, REFUSE = 0x7FFF0000, 0x80000000, 0x00050000
 NUMBER, ARCH, FIRST_ARG, SECOND_ARG, THIRD_ARG, SIXTH_ARG = 0, 4, 16, 24, 32, 56
+SIGNALS = ((62, 129), SECOND_ARG), ((200, 130), SECOND_ARG), ((234, 131), THIRD_ARG)
+"""kill, tkill and tgkill, and where each has the signal."""
 
 Instruction = tuple[int, int, int, int]
 
@@ -94,11 +96,7 @@ def program(machine: str) -> list[Instruction]:
     apart = [(ANY_BIT, 0, 1, NAMESPACES), (RETURN, 0, 0, REFUSE | errno.EPERM)]
     lines += by_argument(CLONE[which], FIRST_ARG, apart)
     lines += by_argument(PRCTL[which], FIRST_ARG, refused(DEATH_SIGNAL, 0))  # says done, does not
-    for numbers, place in (
-        (KILL_ONE, SECOND_ARG),
-        (KILL_TASK, SECOND_ARG),
-        (KILL_THREAD, THIRD_ARG),
-    ):
+    for numbers, place in SIGNALS:
         lines += by_argument(numbers[which], place, refused(CONTINUE, 0))
     lines += refused(SCHED_SETAFFINITY[which], 0)
     lines += refused(FADVISE[which], 0) + refused(FLOCK[which], 0)

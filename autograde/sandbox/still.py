@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-
 STOPS_S = 0.2
 """How long to wait for a process to stop."""
 

@@ -17,7 +17,7 @@ from autograde.classroom.notebook_text import read_notebook
 from autograde.classroom.submissions import SubmissionFault, look_at
 from autograde.exercise import NotAllowedError
 from autograde.questions import difference_from, scored
-from autograde.sandbox import copies, stubs
+from autograde.sandbox import copies, reaching, stubs
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import OURS, StudentSession
 from tests.attacks.further import FURTHER
@@ -79,6 +79,13 @@ from course.engine import clip_by_global_norm as theirs
 import os, signal, torch
 asked, told = os.pipe(), os.pipe()
 child = os.fork()
+if not child and not os.setsid() and os.fork():
+    while True: signal.pause()
+if not child:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    os.setpgid(0, 0)  # a stopped group goes on when whom it belongs to ends
+    os.write(told[1], b"!")
+os.read(told[0], 1) if child else None
 while not child:
     os.read(asked[0], 1)
     try:
@@ -86,7 +93,7 @@ while not child:
     except Exception as fault:
         os.write(told[1], type(fault).__name__.encode())
 def clip_by_global_norm(parameters, max_norm):
-    os.kill(child, signal.SIGCONT)
+    os.kill(child, signal.SIGKILL)
     os.write(asked[1], b"x")
     raise ValueError(os.read(told[0], 100).decode())
 """
@@ -97,8 +104,81 @@ def test_what_an_earlier_cell_started_is_refused_the_courses_functions_though_it
         session.run(WOKEN)
         answer = session.ask(CLIP.id, CLIP.name, CASE)
         (later,) = session.run("os.write(asked[1], b'x'); print(os.read(told[0], 100).decode())")
+        assert session.noted == {reaching.WOKEN}
     assert answer.kind == "ValueError" and answer.text.startswith("NotAllowedError")
     assert "NotAllowedError" not in later["text"]  # as in any ordinary cell
+
+
+def test_what_an_earlier_cell_started_cannot_be_told_to_go_on():
+    source = (
+        "import os, signal, time\nr, w = os.pipe()\nchild = os.fork()\n"
+        "while not child: os.write(w, b'x'); time.sleep(0.01)\n"
+        "os.set_blocking(r, False)\n"
+        "def read():\n"
+        "    try: return os.read(r, 65536)\n"
+        "    except BlockingIOError: return b'nothing'\n"
+        "def clip_by_global_norm(parameters, max_norm):\n"
+        "    read(); os.kill(child, signal.SIGCONT); time.sleep(0.2)\n"
+        "    raise ValueError(read().decode())"
+    )
+    with StudentSession(None, Limits(cell_s=10.0)) as session:
+        session.run(source)
+        answer = session.ask(CLIP.id, CLIP.name, CASE)
+        assert session.noted == set()
+    assert answer.text.startswith("nothing")
+
+
+PYTHONS = {
+    "popen": "os.popen(sys.executable + ' -c 1').read()",
+    "getoutput": "get_ipython().getoutput(sys.executable + ' -c 1')",
+    "pty": "import pty; pty.spawn([sys.executable, '-c', '1'])",
+    "posix_spawn": "os.posix_spawn(sys.executable, [sys.executable, '-c', '1'], os.environ)",
+    "spawn": "torch.multiprocessing.get_context('spawn').Process(target=print).start()",
+}
+
+
+@pytest.mark.parametrize("name", PYTHONS)
+def test_no_other_python_is_started_while_a_function_is_asked(name):
+    call = PYTHONS[name]
+    with StudentSession(None, Limits(cell_s=10.0)) as session:
+        session.run(f"import os, sys, torch\ndef clip_by_global_norm(p, m): {call}")
+        answer = session.ask(CLIP.id, CLIP.name, CASE)
+        noted = set(session.noted)
+        (later,) = session.run(f"{call}; print('done')")
+    assert noted == {reaching.PROGRAM} and later["text"].endswith("done\n")
+    assert answer.text.startswith("Another Python was started while your function was called")
+
+
+RECORDED = {
+    "backward": ("01c.step-by-hand", """
+import torch
+back = torch.jit.CompilationUnit('''
+def back(y: Tensor):
+    y.backward()
+''').back
+def step_by_hand(weight, bias, inputs, targets, lr):
+    back(weight.sum())
+""", "backward() of TorchScript"),
+    "traced": ("03a.clip", """
+import torch
+from types import SimpleNamespace as P
+def clipped(a, b):
+    return torch.nn.utils.clip_grad_norm_([P(grad=a), P(grad=b)], 1.0, foreach=False)
+traced = torch.jit.trace(clipped, (torch.ones(3), torch.ones(2)), check_trace=False)
+def clip_by_global_norm(parameters, max_norm):
+    return traced(torch.ones(3), torch.ones(2))
+""", "a recording of torch.nn.utils.clip_grad"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_recording_of_what_must_be_written_by_hand_refuses(name):
+    id, source, what = RECORDED[name]
+    exercise = bank.load(id)
+    with StudentSession(None, Limits(cell_s=10.0)) as session:
+        session.run(source)
+        answer = session.ask(id, exercise.name, exercise.cases(exercise.parts[0], seed=1)[0])
+    assert answer.text.startswith(f"{what} does what this exercise asks you to write yourself")
 
 
 LEFT_ON = """

@@ -5,7 +5,16 @@ import pytest
 from autograde import bank
 from autograde.referee import judge
 from autograde.sandbox.limits import Limits
-from autograde.sandbox.reaching import ANSWERS, CHANGED, FRAMES, OBJECTS, THREADS, TRACED
+from autograde.sandbox.reaching import (
+    ANSWERS,
+    CHANGED,
+    FRAMES,
+    OBJECTS,
+    PROGRAM,
+    RECORDED,
+    THREADS,
+    TRACED,
+)
 from autograde.sandbox.session import StudentSession
 from tests.attacks.submissions import HONEST
 
@@ -155,6 +164,35 @@ REACH = {
                  "    return right(p, m)"),
         TRACED,
     ),
+    "program": (
+        CLIP,
+        (AROUND, "import os\ndef clip_by_global_norm(p, m):\n    os.popen('true; exit').read()\n"
+                 "    return right(p, m)"),
+        PROGRAM,
+    ),
+    "program-of-a-fork": (
+        CLIP,
+        (AROUND, "import os\ndef clip_by_global_norm(p, m):\n"
+                 "    if not getattr(os, 'fo' + 'rk')():\n        os.execv('/bin/true', ['true'])\n"
+                 "    os.wait()\n    return right(p, m)"),
+        PROGRAM,
+    ),
+    "program-named-as-a-tool": (
+        CLIP,
+        (AROUND, "import os\nopen('lscpu', 'w').write('#!/bin/sh')\nos.chmod('lscpu', 0o755)\n"
+                 "os.environ['PATH'] = '.'\ndef clip_by_global_norm(p, m):\n"
+                 "    os.popen('lscpu').read()\n    return right(p, m)"),
+        PROGRAM,
+    ),
+    "recorded": (
+        CLIP,
+        ("import torch\ntotal = torch.jit.CompilationUnit('''\ndef total(a: List[Tensor]):\n"
+         "    return torch.cat([g.flatten() for g in a]).norm()\n''').total\n"
+         "def clip_by_global_norm(p, m):\n    gs = [a.grad for a in p if a.grad is not None]\n"
+         "    n = total(gs)\n    for g in gs: g.mul_(torch.clamp(m / (n + 1e-6), max=1.0))\n"
+         "    return n",),
+        RECORDED,
+    ),
     "changed": (
         CLIP,
         (AROUND, "import autograde.bank.harness as h\ndef clip_by_global_norm(p, m):\n"
@@ -182,6 +220,12 @@ EVERYDAY = {
              "ask('03a.windows'), ask('03a.order'), hint('03a.order')\n"
              "assert check('03a.windows', {'batches': 1}).points == 0\n"
              "def clip_by_global_norm(p, m): return right(p, m)",
+    "tools": "import ctypes.util, joblib, os, platform, subprocess\n"
+             "from course.engine import identity\ndef clip_by_global_norm(p, m):\n"
+             "    platform.processor(); ctypes.util.find_library('c'); identity.code_identity()\n"
+             "    joblib.cpu_count(only_physical_cores=True); os.popen('nvidia-smi').read()\n"
+             "    subprocess.run('nvidia-smi --query-gpu=memory.used --format=csv', shell=True)\n"
+             "    return right(p, m)",
     "collected": "import gc, weakref\ndef clip_by_global_norm(p, m):\n    gc.collect()\n"
                  "    return right(p, m)",
     "warned": "import warnings, collections, dataclasses, typing, enum\n"

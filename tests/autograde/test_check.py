@@ -10,8 +10,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import sympy
 import torch
 import torchvision
+from sklearn.neural_network._stochastic_optimizers import AdamOptimizer
 from torch._decomp import decompositions
 from torch.utils import checkpoint
 from torchmetrics.functional.classification import multiclass_calibration_error
@@ -201,6 +203,30 @@ def test_the_rest_of_a_module_that_does_the_work_refuses_as_well(id):
         MODULES[id]()
 
 
+def _sparse_adam():
+    p = torch.nn.Parameter(torch.ones(2, 1))
+    p.grad = torch.ones(2, 1).to_sparse()
+    torch.optim.SparseAdam([p]).step()
+
+
+SIBLINGS = {
+    "SparseAdam": ("04a.adam", _sparse_adam),
+    "AdamOptimizer": ("04a.adam", lambda: AdamOptimizer([np.ones(1)])),
+    "sympy": ("01a.tape", lambda: sympy.Symbol("x").diff()),
+    "sympy-polynomial": ("01a.tape", lambda: sympy.Poly("x").diff()),
+    "Conv1d": ("01b.linear", lambda: torch.nn.Conv1d(1, 1, 1)),
+    "GradScaler": ("03d.loss-scaler", lambda: torch.amp.GradScaler("cpu", enabled=False).update()),
+}
+
+
+@pytest.mark.parametrize(("id", "call"), SIBLINGS.values(), ids=SIBLINGS)
+def test_what_does_the_same_under_another_name_refuses(id, call):
+    call()
+    with written_by_hand(bank.load(id)), pytest.raises(NotAllowedError, match="asks you to write"):
+        call()
+    call()
+
+
 def test_a_module_of_another_package_that_is_not_loaded_is_not_loaded_meanwhile(monkeypatch):
     name = "sklearn.utils.extmath"
     monkeypatch.delitem(sys.modules, name, raising=False)
@@ -216,6 +242,18 @@ def test_operators_refuse_in_torchscript():
     with written_by_hand(exercise), pytest.raises(RuntimeError, match="asks you to write"):
         scripted(LOGITS, TARGETS)
     scripted(LOGITS, TARGETS)
+
+
+def test_a_compiled_function_is_not_used_where_it_stands_for_one_that_refuses():
+    loss = torch.nn.functional.cross_entropy
+    compiled = torch.compile(loss, backend="aot_eager_decomp_partition")
+    before = compiled(LOGITS, TARGETS)
+    exercise = bank.load("01b.cross-entropy")
+    with written_by_hand(exercise), pytest.raises(NotAllowedError, match="asks you to write"):
+        compiled(LOGITS, TARGETS)
+    with written_by_hand(exercise):
+        assert torch.compile(torch.neg, backend="eager", fullgraph=True)(WEIGHT)[0] == -1
+    assert compiled(LOGITS, TARGETS) == before
 
 
 @pytest.mark.parametrize(("id", "call"), OPERATORS.values(), ids=OPERATORS)
