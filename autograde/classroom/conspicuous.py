@@ -197,7 +197,7 @@ def _by_a_path(tree: ast.Module, imported: Mapping[str, str]) -> Iterator[str]:
             yield whole
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and (whole := _path(node, imported)):
-            of_ours = whole in MODULES and whole.startswith("autograde.")
+            of_ours = whole in MODULES and whole.startswith(("autograde.", "torch."))
             of_others = _is_private(node.attr) and INSIDES.isdisjoint(whole.split("."))
             a_text = node.attr == "__file__" and whole.count(".") > 1
             if of_ours or of_others or a_text:

@@ -48,15 +48,17 @@ def install() -> None:
     _posixsubprocess.fork_exec = fork_exec
 
 
-def looked_at() -> Callable[[FrameType | None, str, tuple[Any, ...]], tuple[bool, bool]]:
-    """What says of an event in EVENTS whether to tell of it, and whether to refuse."""
+def looked_at() -> Callable[[FrameType | None, bool, tuple[Any, ...]], tuple[bool, bool]]:
+    """What says of an event in EVENTS whether to tell of it, and whether to refuse; and asks where
+    from, with what arguments, and whether the exercise is written by hand: then nothing need be
+    compiled (`by_hand.as_written`)."""
     command, compiles, shows, python = _command, _compiles, SHOWS.fullmatch, PYTHON.search
     path, environment = os.environ.get("PATH"), os.environ
 
-    def look(frame: FrameType | None, event: str, args: tuple[Any, ...]) -> tuple[bool, bool]:
+    def look(frame: FrameType | None, by_hand: bool, args: tuple[Any, ...]) -> tuple[bool, bool]:
         given = args[-1] if type(args[-1]) is dict else environment
         text = command(args)
-        if compiles(frame) or (given.get("PATH", path) == path and shows(text)):
+        if (not by_hand and compiles(frame)) or (given.get("PATH", path) == path and shows(text)):
             return False, False
         return True, python(text) is not None
 
@@ -74,6 +76,9 @@ def _compiles(frame: FrameType | None) -> bool:
 
     while frame is not None:
         file = frame.f_code.co_filename
+        if file == __file__:
+            frame = frame.f_back
+            continue
         if not file.startswith((*STANDARD, "<frozen")) or file.startswith(PACKAGES):
             return file.startswith(COMPILER)
         frame = frame.f_back

@@ -133,12 +133,8 @@ def _hook(
     )
     asks, is_checks, looking, by_the_kit = _asks, _is_checks, set[int](), _by_the_kit
     puts_back_itself = inspect.unwrap(written_by_hand).__code__
-    starts, is_program, why, refused = (
-        programs.EVENTS,
-        programs.looked_at(),
-        programs.WHY,
-        PermissionError,
-    )
+    starts, is_program, by_hand = programs.EVENTS, programs.looked_at(), _by_hand
+    why, refused = programs.WHY, PermissionError
 
     def look(event: str, args: tuple[Any, ...]) -> None:
         if event == "object.__setattr__":
@@ -155,7 +151,7 @@ def _hook(
         if event in starts and calling:
             looking.add(me())
             try:
-                told, is_refused = is_program(frame_at(1), event, args)
+                told, is_refused = is_program(frame_at(1), by_hand(calling), args)
                 if told:
                     tell(PROGRAM)
             finally:
@@ -178,6 +174,10 @@ def _hook(
             looking.discard(me())
 
     return look
+
+
+def _by_hand(calling: dict[str, Exercise]) -> bool:
+    return any(exercise.by_hand for exercise in calling.values())
 
 
 def _by_the_kit(frame: FrameType | None) -> bool:
