@@ -30,6 +30,8 @@ FOREIGN = {
     "numpy", "pandas", "matplotlib", "sklearn", "scipy", "rich", "typer", "pytest", "_pytest",
     "PIL",
 }  # fmt: skip
+WORD = 8
+"""Bytes of an int64."""
 
 
 class Snapshot:
@@ -198,11 +200,20 @@ def kept(*things: Any, only_read: Iterable[Any] = (), rng: bool = True) -> Itera
 
 
 def _same_bits(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors hold the same bytes: nan is itself here, and 0.0 is not -0.0."""
+    """Whether two tensors hold the same bytes: nan is itself here, and 0.0 is not -0.0.
+
+    They are compared eight at a time, as whole numbers, where they lie on such places in memory:
+    that takes an eighth of the time, and a data set is compared before and after each experiment.
+    """
     if one.layout != torch.strided or (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
     pair = (torch.view_as_real(t) if t.is_complex() else t for t in (one, other))
-    return torch.equal(*(t.contiguous().flatten().view(torch.uint8) for t in pair))
+    a, b = (t.contiguous().flatten().view(torch.uint8) for t in pair)
+    whole = len(a) // WORD * WORD
+    if whole and not a.storage_offset() % WORD and not b.storage_offset() % WORD:
+        words = (t[:whole].view(torch.int64) for t in (a, b))
+        return torch.equal(*words) and torch.equal(a[whole:], b[whole:])
+    return torch.equal(a, b)
 
 
 def _is_inert(thing: Any) -> bool:
