@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, distributions
 from torch.overrides import TorchFunctionMode
 
+from course.debug.probes.draws import DRAWS
 from course.debug.probes.functions import LOSSES
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, clone
@@ -120,6 +121,8 @@ def played(session: Session) -> Iterator[Finding]:
     to the first.
     """
     program, twice = program_of(session), 0
+    if not program.first().calls_any(DRAWS):
+        raise NotChecked("a step draws no random numbers")
     for batch in program.batches[:PLAYED]:
         seen = _Played()
         cost = program.step(batch, within=seen.listening()).loss

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from course.debug.probes.report import Finding
@@ -14,7 +14,7 @@ from course.debug.probes.tape import Event
 from course.debug.probes.thresholds import OFTEN, TINY
 from course.debug.relations.ahead import left_out
 from course.debug.relations.joining import is_among, read_by_the_model
-from course.debug.relations.noise import drawn_for_rows
+from course.debug.relations.noise import OF_ROWS, drawn_for_rows
 from course.debug.relations.program import Call, Program, program_of
 from course.state.nested import cloned, tensors_in
 
@@ -99,11 +99,10 @@ def overwritten(session: Session) -> Iterator[Finding]:
     labels = tokens makes no copy: if tokens are masked afterwards, so are the labels.
     """
     program = program_of(session)
-    batch = cloned(program.batches[0])
-    before = [t.clone() for t in tensors_in(batch)]
-    step = program.step(batch, copied=False)
+    step = program.first()
+    parts = zip(tensors_in(program.batches[0]), tensors_in(step.batch), strict=False)
     given = [t for call in step.calls for t in call.tensors]
-    written = [after[after != old] for old, after in zip(before, tensors_in(batch), strict=False)
+    written = [after[after != old] for old, after in parts
                if old.shape == after.shape and not torch.equal(old, after)
                and not after.is_floating_point() and is_among(after, given)]  # fmt: skip
     if not written:
@@ -190,6 +189,8 @@ def _shares_memory(example: object) -> bool:
 def noised_too(session: Session) -> Iterator[Finding]:
     """Noise that a step writes into the model's inputs is not in what they are compared with."""
     program = program_of(session)
+    if not program.first().calls_any(OF_ROWS):
+        raise NotChecked("a step draws no random numbers")
     batch = cloned(program.batches[0])
     before = [t.clone() for t in tensors_in(batch)]
     mode = drawn_for_rows(batch)
@@ -263,8 +264,12 @@ def own_label(session: Session) -> Iterator[Finding]:
     first = program_of(session).first()
     if len(first.calls) != 1 or not all(e.name in OF_CLASSES for e in first.losses):
         raise NotChecked("a step does not call the model once for a cross-entropy")
-    right = away = seen = mixtures = 0
+    right = away = seen = 0
+    met: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+    ahead = [len(pair(b)[0]) for b in session.epoch.batches[:PULLED]]
     for number, batch in enumerate(session.epoch.batches[:MOST_PULLED]):
+        if seen >= LEAST_PULLED and right >= OFTEN * (seen + sum(ahead[number:])):
+            return  # whatever the batches ahead are like
         if number >= PULLED and seen >= LEAST_PULLED:
             break
         x, y = pair(batch)
@@ -288,10 +293,11 @@ def own_label(session: Session) -> Iterator[Finding]:
         right += int((pull.argmin(1) == own)[clear].sum())
         away += int((pull.argmax(1) == own)[clear].sum())
         seen += int(clear.sum())
-        mixtures += int(_between_two(inputs, x, nearest)[clear].sum())
+        met.append((inputs, x, nearest, clear))
     if seen < LEAST_PULLED:
         raise NotChecked(f"fewer than {LEAST_PULLED} inputs are clearly one example's")
     if right < OFTEN * seen and away < OFTEN * seen:  # else a loss with the other sign
+        mixtures = sum(int(_between_two(*three)[clear].sum()) for *three, clear in met)
         mixed = mixtures > OFTEN * seen
         yield Finding(
             "wrong-targets" if mixed else "labels-shuffled", "error",
@@ -306,21 +312,13 @@ def own_label(session: Session) -> Iterator[Finding]:
 
 def _pulled(session: Session, batch: object) -> tuple[Tensor, Tensor, list[Tensor]]:
     """What the model got in a step, the gradient at its outputs, and the targets met."""
-    inputs: list[Tensor] = []
-    pulls: list[Tensor] = []
-
-    def listen(model: nn.Module, args: tuple, output: object) -> None:
-        if isinstance(output, Tensor) and output.requires_grad and isinstance(args[0], Tensor):
-            inputs.append(args[0].detach().clone())
-            output.register_hook(lambda gradient: pulls.append(gradient.detach().clone()))
-
-    def prepare() -> None:
-        session.model.register_forward_hook(listen)  # taken off where the step is put back
-
-    step = program_of(session).step(batch, prepare=prepare)
-    if len(step.calls) != 1 or len(inputs) != 1 or len(pulls) != 1:
+    step = program_of(session).step(batch)
+    inputs = [call.args[0] for call in step.calls if call.args]
+    if len(inputs) != len(step.calls) != 1 or not len(step.outputs) == len(step.slopes) == 1:
         raise NotChecked("a step does not call the model once")
-    return inputs[0], pulls[0], [e.targets for e in step.losses]
+    if not isinstance(inputs[0], Tensor):
+        raise NotChecked("the model's first input is not a tensor")
+    return inputs[0], step.slopes[0], [e.targets for e in step.losses]
 
 
 def _is_label(labels: Tensor, losses: list[Event]) -> Tensor:
