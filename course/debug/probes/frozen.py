@@ -115,7 +115,8 @@ def _shapes_outputs(session: Session, model: nn.Module, name: str) -> bool:
 
 def _shape_the_loss(session: Session, names: list[str]) -> bool:
     """The loss of a step changes with these parameters: they are not only for evaluation."""
-    from course.debug.relations.program import close, program_of
+    from course.debug.relations.program import program_of
+    from course.debug.relations.steps import close
 
     program = program_of(session)
     moved = program.step(program.batches[0], prepare=lambda: _nudge(session.model, names)).loss

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
-from course.debug.relations.program import Program, Step, close, program_of
+from course.debug.relations.program import Program, program_of
+from course.debug.relations.steps import Step, close
 from course.state.nested import mapped, tensors_in
 
 FAR = (10.0, 20.0, 40.0)

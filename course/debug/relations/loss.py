@@ -17,7 +17,8 @@ from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.tape import changes_by_mode
 from course.debug.probes.thresholds import OFTEN, ROUNDED
-from course.debug.relations.program import SAME, Step, changed, close, far, program_of
+from course.debug.relations.program import changed, far, program_of
+from course.debug.relations.steps import SAME, Step, close
 from course.state.nested import tensors_in
 
 ELEMENTWISE = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}

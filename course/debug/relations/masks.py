@@ -13,7 +13,8 @@ from course.debug.probes.one_table import other_rows
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.relations.joining import is_among, read_by_the_model
-from course.debug.relations.program import Call, Program, close, exchanged, far, program_of
+from course.debug.relations.program import Program, exchanged, far, program_of
+from course.debug.relations.steps import Call, close
 from course.state.nested import tensors_in
 
 EXACT = 1e-6

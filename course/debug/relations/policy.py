@@ -21,7 +21,8 @@ from course.debug.probes.session import NotChecked, Session, clone
 from course.debug.probes.tape import Tape, patched
 from course.debug.probes.thresholds import CHANGED, ROUNDED, TINY
 from course.debug.relations.joining import read_by_the_model
-from course.debug.relations.program import Program, changed, close, program_of, without_dropout
+from course.debug.relations.program import Program, changed, program_of, without_dropout
+from course.debug.relations.steps import close
 from course.state.nested import tensors_in
 
 DISTANCES = {F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.l1_loss}

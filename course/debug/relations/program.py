@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -19,61 +18,12 @@ from torch import Tensor, nn
 
 from course.debug.probes.functions import is_transformed
 from course.debug.probes.session import NotChecked, Session, as_float
-from course.debug.probes.tape import Event, Tape, changes_by_mode
+from course.debug.probes.tape import Tape, changes_by_mode
+from course.debug.relations.steps import Call, Step, close
 from course.state.nested import cloned, mapped, tensors_in
 
-SAME = 1e-4
-"""Change of an output, in its own standard deviations, that float32 makes by another order of
-summing (up to 2e-6 on the sound programs of the tests) stays well below."""
 MOST_KEPT = 4
 """Batches, the first ones, of which a plain step is kept for all relations that look at it."""
-LEAST_LOSS = 1e-6
-"""Losses below are compared as if they were so large: near 0 rounding is no small part of them."""
-
-
-@dataclass
-class Call:
-    """One call of the model inside a training step."""
-
-    args: tuple
-    kwargs: dict[str, Any]
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """All tensors that the model got."""
-        return list(tensors_in([self.args, self.kwargs]))
-
-
-@dataclass
-class Step:
-    """One call of the author's step on one batch."""
-
-    calls: list[Call]
-    tape: Tape
-    loss: float
-    """The loss on which backward was called; if there was none, what the step returned."""
-    batch: Any
-    """What the step was given, as it left it."""
-    outputs: list[Tensor]
-    """All tensors that the model returned, in a plain step."""
-    slopes: list[Tensor]
-    """The loss's slopes in those of them that have one, in the order of the backward pass."""
-    drew: bool
-    """Whether it took numbers from torch's global generator: else no seed makes a difference."""
-
-    def calls_any(self, functions: Iterable[Any]) -> bool:
-        """Whether one of these functions of torch's was called, by the model or around it."""
-        return not self.tape.functions.called.isdisjoint(functions)
-
-    @property
-    def losses(self) -> list[Event]:
-        """Calls of torch's losses that a gradient flows through."""
-        return [event for event in self.tape.of("loss") if event.graph]
-
-    @property
-    def is_one_of_torchs(self) -> bool:
-        """backward is called directly on a single torch loss."""
-        return len(self.losses) == 1 and close(self.losses[0].value, self.loss)
 
 
 class Program:
@@ -182,7 +132,7 @@ class Program:
         return next(((n, seed) for n, b in enumerate(known) if b is batch), None)
 
     def _generator(self) -> Tensor | None:
-        """State of torch's global generator; None where a device has others, or sums in any order."""
+        """State of torch's global generator; None where a device has its own, or no fixed order."""
         devices = {p.device.type for p in self.model.parameters()}
         return torch.get_rng_state() if devices <= {"cpu"} else None
 
@@ -306,11 +256,6 @@ def far(one: list[Tensor], other: list[Tensor]) -> float:
             spread = float(a.float().std(correction=0)) or 1.0
             found = max(found, float((a.float() - b.float()).abs().max()) / spread)
     return found
-
-
-def close(a: float, b: float, tolerance: float = SAME) -> bool:
-    """Whether two losses are equal but for rounding."""
-    return abs(a - b) <= tolerance * max(abs(a), abs(b), LEAST_LOSS)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
-from course.debug.relations.program import Program, close, program_of
+from course.debug.relations.program import Program, program_of
+from course.debug.relations.steps import close
 from course.state.nested import mapped, tensors_in
 
 LEAST_CALLS = 3

@@ -16,7 +16,8 @@ from torch.overrides import TorchFunctionMode
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
-from course.debug.relations.program import Program, changed, close, program_of
+from course.debug.relations.program import Program, changed, program_of
+from course.debug.relations.steps import close
 from course.debug.relations.variances import NORMAL
 from course.state.nested import tensors_in
 

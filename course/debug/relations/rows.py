@@ -12,16 +12,8 @@ from torch.utils.data import RandomSampler
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, as_float, clone
 from course.debug.relations.padding import PADDING_SHOWS, _with_and_without, only_behind
-from course.debug.relations.program import (
-    SAME,
-    Call,
-    Step,
-    changed,
-    close,
-    far,
-    program_of,
-    without_dropout,
-)
+from course.debug.relations.program import changed, far, program_of, without_dropout
+from course.debug.relations.steps import SAME, Call, Step, close
 from course.state.nested import tensors_in
 
 LEAST_ROWS = 8

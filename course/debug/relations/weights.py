@@ -21,7 +21,8 @@ from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.tape import Event
 from course.debug.probes.thresholds import LEAST_STEPS, MOST, OFTEN
-from course.debug.relations.program import Program, close, program_of
+from course.debug.relations.program import Program, program_of
+from course.debug.relations.steps import close
 
 NUDGE = 0.3
 """Of a weight's own size: by so much it is moved to see whether the loss depends on it."""
