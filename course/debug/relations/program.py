@@ -123,7 +123,7 @@ class Program:
         loss = math.fsum(backwards) if backwards else as_float(returned)
         step = Step(calls, tape, loss, given, outputs, slopes, drew)
         if key is not None:
-            self.kept[key] = step
+            self.kept.setdefault(key, step)
         return step
 
     def _key(self, batch: Any, seed: int) -> tuple[int, int] | None:
