@@ -155,8 +155,8 @@ def label_shift(session: Session) -> Iterator[Finding]:
 
 
 def _without_repeats(side: Side) -> Side:
-    """Each row of the inputs once."""
-    first = {row: n for n, row in reversed(list(enumerate(rows_of(side[0]))))}
+    """Each row of the inputs once; a row may be a single number, e.g. an id."""
+    first = {row: n for n, row in reversed([*enumerate(rows_of(side[0].unsqueeze(-1)))])}
     places = sorted(first.values())
     return side[0][places], side[1][places], side[2]
 

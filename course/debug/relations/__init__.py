@@ -18,6 +18,7 @@ from course.debug.relations import (
     carried,
     codes,
     collapsed,
+    cosines,
     curve,
     cycled,
     data,
@@ -91,6 +92,7 @@ from course.debug.relations import (
     weighing,
     weights,
     worth,
+    written,
 )
 
 RELATIONS = (
@@ -116,8 +118,8 @@ RELATIONS = (
     memory.optimizer_state, memory.states,
     handed.blank, handed.table, answered.valley, handed.log_probabilities, handed.clipped,
     handed.drawn, handed.rates, handed.signs, rows.masked, targets.positions, targets.merged,
-    targets.overwritten, targets.masked_too, targets.noised_too, restored.asked_for, reach.shares,
-    reach.within, reach.constant, reach.scaled, reach.heard, networks.left_over, networks.opposed,
+    written.overwritten, written.masked_too, written.noised_too, restored.asked_for, reach.shares,
+    reach.within, reach.constant, cosines.scaled, reach.heard, networks.left_over, networks.opposed,
     networks.holds_another, networks.both_answers, parts.weighed, apart.trained, apart.priced,
     curve.straight, policy.baseline, policy.explores, policy.played, hidden.guessed,
     passes.another_order, evaluated.told_loss, asleep.nothing_dropped, epochs.most_drawn,

@@ -17,7 +17,8 @@ from course.debug.probes.modes import evaluation_of
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, as_metrics
 from course.debug.relations.joining import read_by_the_model
-from course.debug.relations.program import close, exchanged, program_of
+from course.debug.relations.program import exchanged, program_of
+from course.debug.relations.steps import close
 from course.state.nested import mapped, tensors_in
 
 LEAST_PLACES = 8
