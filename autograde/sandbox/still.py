@@ -11,7 +11,6 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 
 @contextmanager
@@ -48,9 +47,22 @@ def descendants(process: int) -> list[int]:
 def _children(process: int) -> list[int]:
     found: list[int] = []
     with suppress(OSError, ValueError):
-        for task in Path(f"/proc/{process}/task").iterdir():
-            found += map(int, (task / "children").read_text().split())
+        for task in tasks_of(process):
+            found += map(int, read(f"{task}/children").split())
     return found
+
+
+def tasks_of(process: int) -> list[str]:
+    """Folders of /proc on a process's threads. (Some 800 files are read there a submission: a Path
+    for each, and a file with a buffer, would take three times as long.)"""
+    folder = f"/proc/{process}/task"
+    return [f"{folder}/{task}" for task in os.listdir(folder)]
+
+
+def read(path: str) -> bytes:
+    """A file of /proc."""
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
 
 
 def _send(process: int, what: signal.Signals) -> None:
