@@ -34,6 +34,7 @@ from course.debug.relations import (
     foretold,
     handed,
     hidden,
+    idle,
     inverted,
     items,
     joining,
@@ -120,7 +121,7 @@ RELATIONS = (
     targets.overwritten, targets.masked_too, targets.noised_too,
     restored.asked_for, reach.shares,
     reach.within, reach.constant, reach.scaled, reach.heard, networks.left_over,
-   
+    idle.without_gradient,
     networks.opposed,
     networks.holds_another, networks.both_answers, parts.weighed, apart.trained, apart.priced,
     curve.straight, policy.baseline, policy.explores, policy.played, hidden.guessed,
