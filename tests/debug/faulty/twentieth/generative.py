@@ -157,7 +157,7 @@ def gan_generator_optimizer_has_d(bug):
     return adversaries(holds_both=bug)
 
 
-@pair("frozen-params")
+@pair("loss-without-gradient")
 def gan_generator_detached(bug):
     """The generator's loss takes the detached samples: no gradient gets to it. After 200 steps
     ring_distance is 1.45 instead of 0.537."""
