@@ -9,8 +9,9 @@ rate by the same factor; 4 stop when the loss explodes; 5 read the rate off the 
 restore everything.
 
 The lecture's rule, a decade below the rate of the lowest loss, lands within half a decade of the
-best rate. So the default continues from there: it trains for a while with a few rates around it,
-judges them on `val_loader` if there is one, and takes the lowest rate that trains as well as any.
+best rate. So the default continues from there: it trains for a while with five rates around it and
+longer with the best three, judges them on `val_loader` if there is one, and takes the lowest rate
+that trains as well as any.
 Sweep and trials together make at most 300 updates. `rule="decade", sweeps=1, hold=1` is the
 lecture's test alone.
 
@@ -20,8 +21,8 @@ Source: Lecture 3, "The learning-rate finder"; Smith 2017 (arXiv:1506.01186); le
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
 from itertools import pairwise
 from numbers import Integral, Real
@@ -55,8 +56,15 @@ TRIALS = tuple(10 ** (half / 2) for half in range(-1, 4))
 """Rates that the rule `trials` tries, in units of what the rule `decade` suggests."""
 MOST_UPDATES = 300
 """Updates that the default may cost: a plain range test's hundred, and twice as many for trials."""
+FINALISTS = 3
+"""Rates that are tried out to the end: a longer trial of the best tells more than a short one of
+all."""
+HEAT = 5
+"""All rates are tried out for one part in so many of a trial; the best then go on."""
 ALIKE = 0.3
 """Losses at most this much above the lowest, as a share of it, count as equally low."""
+ALIKE_VALIDATED = 0.15
+"""The same of losses on `val_loader`, which are not those of the last few batches alone."""
 FEWEST = 5
 """Losses below which no curve is read."""
 ONE_CYCLE_PEAK = 1.9
@@ -105,6 +113,10 @@ class LRCurve:
     """Remarks on how the test was run."""
     trials: tuple[tuple[float, float], ...] = ()
     """Rates of the trials, ascending, and the loss that each led to (inf if it diverged)."""
+    dropped: tuple[tuple[float, float], ...] = ()
+    """Of the trials that were given up after their first updates: rate, and the loss by then."""
+    validated: bool = False
+    """Whether the trials were judged on `val_loader`."""
 
     @property
     def smoothed(self) -> list[float]:
@@ -185,6 +197,7 @@ class LRCurve:
             "start_loss": self.start_loss, "stopped": self.stopped, "notes": list(self.notes),
             "rule": self.rule,
             "trials": [[lr, loss if math.isfinite(loss) else None] for lr, loss in self.trials],
+            "dropped": [list(trial) for trial in self.dropped],
             "suggestions": {r: {"lr": s.lr, "reason": s.reason} for r, s in suggestions.items()},
         }  # fmt: skip
 
@@ -260,7 +273,8 @@ def lr_find(
             negative is counted from its lowest, in units of its largest size until then.
         rule: Which rule `suggestion` uses. `trials` trains with a few rates around the lecture's,
             from the same weights on the same batches; the others only read the curve.
-        trial_steps: Updates of each trial; by default an equal part of what is left of 300.
+        trial_steps: Updates of each trial that goes to its end, as the best three do; the others
+            end after a fifth of them. By default as many as 300 updates in all allow.
         progress: Whether to print the maximum cost of the search first; `"auto"`: if a terminal or
             a notebook shows it.
         device: Where to compute; the model's by default.
@@ -278,7 +292,8 @@ def lr_find(
     hold = (1 if rule == "trials" else 2) if hold is None else hold
     _check(start, end, steps, sweeps, hold, smoothing, diverge_at, rule, trial_steps, optimizer)
     if trial_steps is None:
-        trial_steps = max(MOST_UPDATES - sweeps * hold * (steps + 1), 100) // len(TRIALS)
+        left = max(MOST_UPDATES - sweeps * hold * (steps + 1), 100)
+        trial_steps = int(left / (FINALISTS + (len(TRIALS) - FINALISTS) / HEAT))
     check_accum_steps(accum_steps)
     _check_parts(model, loader, val_loader)
     own = criterion if loss_of is None else loss_of
@@ -306,11 +321,9 @@ def lr_find(
             runs.append(sweep.run(rates, hold, smoothing, diverge_at, judged=rule != "trials"))
         curve = _joined(rates, runs, smoothing, diverge_at, rule, sweep)
         if rule == "trials" and (centre := curve.suggest("decade").lr) is not None:
-            tried = []
-            for lr in _around(centre / curve.peak, start, end):
-                snapshot.restore()  # each from the same weights, on the same batches
-                tried.append((lr, sweep.trial(lr, trial_steps)))
-            curve = replace(curve, trials=tuple(tried))
+            rates = _around(centre / curve.peak, start, end)
+            tried, dropped = sweep.trials(rates, trial_steps, snapshot.restore)
+            curve = replace(curve, trials=tried, dropped=dropped, validated=val_loader is not None)
     finally:
         snapshot.restore()  # 5
     return curve
@@ -321,14 +334,16 @@ def budget(
 ) -> str:
     """The maximum cost of a search, in a sentence."""
     swept = sweeps * hold * (steps + 1)
-    tried = len(TRIALS) * trial_steps if rule == "trials" else 0
+    heat = max(1, trial_steps // HEAT)
+    short = len(TRIALS) - FINALISTS
+    tried = FINALISTS * trial_steps + short * heat if rule == "trials" else 0
     length = length_of(loader)
     passes = (
         f", {(swept + tried) * accum_steps / length:.1f} passes over the data" if length else ""
     )
     return (
         f"lr_find: at most {swept + tried} updates ({swept} to sweep the range"
-        + (f", {len(TRIALS)} x {trial_steps} to try rates out" if tried else "")
+        + (f", {FINALISTS} x {trial_steps} and {short} x {heat} to try rates out" if tried else "")
         + f"){passes}; everything is restored afterwards."
     )
 
@@ -346,6 +361,20 @@ class _RangeTest:
     losses: list[float]
     start_loss: float
     stopped: str
+
+
+@dataclass
+class _Trial:
+    """A short training run at one rate."""
+
+    lr: float
+    precision: Precision
+    """With a loss scaler of its own."""
+    losses: list[float] = field(default_factory=list)
+    loss: float = math.inf
+    """What it is judged by, as far as it got."""
+    so_far: Snapshot | None = None
+    """Where it goes on."""
 
 
 class _Sweep:
@@ -413,18 +442,61 @@ class _Sweep:
                 return _RangeTest(losses, start_loss, "diverged")
         return _RangeTest(losses, start_loss, "end")
 
-    def trial(self, lr: float, steps: int) -> float:
-        """The loss to which a constant rate leads: on validation, or over the last quarter."""
-        precision = Precision(self.precision, self.device)
+    def trials(
+        self, rates: Sequence[float], steps: int, from_start: Callable[[], None]
+    ) -> tuple[tuple[tuple[float, float], ...], tuple[tuple[float, float], ...]]:
+        """The losses to which constant rates lead, each from the same weights, on the same batches.
+
+        Args:
+            rates: Ascending.
+            steps: Updates of a trial.
+            from_start: Puts everything back to where a trial begins.
+
+        Returns:
+            (rate, loss) of those that went to their end or diverged, and of those given up before.
+        """
+        heat = steps if len(rates) <= FINALISTS else max(1, steps // HEAT)
+        begun: list[_Trial] = []
+        for lr in rates:
+            from_start()
+            self._restart_windows()
+            begun.append(trial := _Trial(lr, Precision(self.precision, self.device)))
+            self._train(trial, heat)
+            if heat < steps and math.isfinite(trial.loss):
+                trial.so_far = Snapshot(self.model, self.loss_of, self.optimizer)
+            for behind in sorted(begun, key=lambda trial: trial.loss)[FINALISTS:]:
+                behind.so_far = None
+        for trial in begun:
+            if trial.so_far is not None:
+                from_start()
+                self._restart_windows()
+                for _ in range(heat):  # the batches that it has had
+                    next(self.windows)
+                trial.so_far.restore()
+                trial.so_far = None
+                self._train(trial, steps - heat)
+        ended = [len(trial.losses) == steps or trial.loss == math.inf for trial in begun]
+        pairs = [(trial.lr, trial.loss) for trial in begun]
+        return (
+            tuple(pair for pair, to_its_end in zip(pairs, ended, strict=True) if to_its_end),
+            tuple(pair for pair, to_its_end in zip(pairs, ended, strict=True) if not to_its_end),
+        )
+
+    def _restart_windows(self) -> None:
         self.windows = _Windows(self.windows.loader, self.windows.accum_steps)
+
+    def _train(self, trial: _Trial, steps: int) -> None:
+        """Go on with a trial, and judge it: on validation, or by the last quarter of its losses."""
         train_mode_(self.model)
         try:
-            losses = [self._update(lr, precision) for _ in range(steps)]
+            for _ in range(steps):
+                trial.losses.append(self._update(trial.lr, trial.precision))
         except NonFiniteError:
-            return math.inf
-        late = losses[-max(1, steps // 4) :]
+            trial.loss = math.inf
+            return
+        late = trial.losses[-max(1, len(trial.losses) // 4) :]
         loss = self._val_loss() if self.val_loader is not None else sum(late) / len(late)
-        return loss if math.isfinite(loss) else math.inf
+        trial.loss = loss if math.isfinite(loss) else math.inf
 
     def _set_rate(self, lr: float) -> None:
         for group, share in zip(self.optimizer.param_groups, self.shares, strict=True):
@@ -622,17 +694,19 @@ def _trials(curve: LRCurve) -> Suggestion:
     lowest = min(loss for _, loss in curve.trials)
     if not math.isfinite(lowest):
         return Suggestion(None, "trials", "every trial diverged: check data and loss first.")
+    tried = len(curve.trials) + len(curve.dropped)
     if len(curve.trials) > 1 and len({loss for _, loss in curve.trials}) == 1:
         return Suggestion(
             None, "trials",
             f"the loss never falls: all {len(curve.trials)} trials end at the same {lowest:.4g}. "
             "Does the optimizer hold the model's parameters?",
         )  # fmt: skip
-    level = lowest + max(ALIKE * lowest, 0.005 * (curve.start_loss - lowest))
+    alike = ALIKE_VALIDATED if curve.validated else ALIKE
+    level = lowest + max(alike * lowest, 0.005 * (curve.start_loss - lowest))
     lr, loss = next((lr, loss) for lr, loss in curve.trials if loss <= level)
     return Suggestion(
         lr * curve.peak, "trials",
-        f"of {len(curve.trials)} rates tried out, {lr:.1e} is the lowest with a loss near the best "
+        f"of {tried} rates tried out, {lr:.1e} is the lowest with a loss near the best "
         f"({loss:.3g}; best {lowest:.3g}, and up to {level:.3g} may be luck)"
         + (f"; multiplied by {curve.peak:g} for a peak." if curve.peak > 1 else "."),
     )  # fmt: skip

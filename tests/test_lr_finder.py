@@ -575,19 +575,23 @@ def test_a_trial_is_a_plain_run_from_the_same_weights_on_the_same_batches():
     optimizer = torch.optim.Adam(model.parameters())
     random_state = torch.get_rng_state()
     curve = lr_find(model, nn.CrossEntropyLoss(), optimizer, loader, trial_steps=30, end=0.1)
-    assert len(curve.trials) >= 3 and all(lr <= 0.1 for lr, _ in curve.trials)
-    for lr, loss in curve.trials[1:3]:
+    assert all(lr <= 0.1 for lr, _ in (*curve.trials, *curve.dropped))
+    assert {len(curve.trials), len(curve.dropped)} == {3, 1}
+    for lr, loss, steps, late in (
+        *((*trial, 30, 7) for trial in curve.trials),
+        *((*trial, 6, 1) for trial in curve.dropped),
+    ):
         torch.set_rng_state(random_state)
         twin, losses = copy.deepcopy(model).train(), []
         plain, batches = torch.optim.Adam(twin.parameters(), lr=lr), loader_of(3)
-        while len(losses) < 30:
+        while len(losses) < steps:
             for inputs, targets in batches:
                 plain.zero_grad()
                 fault = F.cross_entropy(twin(inputs), targets)
                 fault.backward()
                 plain.step()
                 losses.append(fault.item())
-        assert loss == pytest.approx(sum(losses[23:30]) / 7, rel=1e-5)
+        assert loss == pytest.approx(sum(losses[steps - late : steps]) / late, rel=1e-5)
 
 
 def test_the_default_says_what_it_costs_and_costs_at_most_300_updates(capsys):
@@ -602,6 +606,18 @@ def test_the_default_says_what_it_costs_and_costs_at_most_300_updates(capsys):
     assert float(said[2]) == pytest.approx(int(said[1]) / len(loader_of()), abs=0.05)
     lr_find(model, nn.CrossEntropyLoss(), optimizer, loader_of(), steps=5, progress=False)
     assert not capsys.readouterr().out
+
+
+def test_the_best_three_rates_are_tried_out_longer():
+    model = model_of()
+    optimizer = torch.optim.Adam(model.parameters())
+    curve = lr_find(model, nn.CrossEntropyLoss(), optimizer, loader_of(), trial_steps=40)
+    assert len(curve.trials) == 3 and len(curve.dropped) == 2
+    assert curve.suggestion.lr in [lr for lr, _ in curve.trials]
+    assert "of 5 rates tried out" in curve.suggestion.reason
+    assert all(early > min(loss for _, loss in curve.trials) for _, early in curve.dropped)
+    plain = json.loads(json.dumps(curve.to_json(), allow_nan=False))
+    assert plain["dropped"] == [list(trial) for trial in curve.dropped]
 
 
 def test_trials_are_judged_by_the_validation_loss_where_there_is_a_loader():

@@ -40,6 +40,7 @@ returned value of the wrong kind into a mistake of its own field. `changed` is o
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import sys
@@ -223,7 +224,7 @@ class Training:
 
     def moved(self) -> bool:
         """Whether any weight is another than before."""
-        return "weights" in self.watch.kinds_changed()
+        return "weights" in self.watch.kinds_changed(frozenset({"random"}))
 
     def state(self) -> dict[str, Tensor]:
         """The model's weights and buffers as an answer."""
@@ -468,38 +469,45 @@ class Watch:
         self.model, self.optimizer, self.data = model, optimizer, data
         self.drawn_by_import = DRAWS_WHEN_IMPORTED not in sys.modules
         _seed_unusually()
-        self.before = self._seen()
+        self.before = self._seen(_copied)
 
     def changed(self, may: frozenset[str] = frozenset()) -> list[str]:
         """What differs from before, one text per kind of thing, apart from the kinds in `may`."""
-        return [text for kind, text in self.kinds_changed().items() if kind not in may]
+        return list(self.kinds_changed(may).values())
 
-    def kinds_changed(self) -> dict[str, str]:
-        """The kinds of things that differ from before; the first of each kind in words."""
-        now, found = self._seen(), {}
+    def kinds_changed(self, may: frozenset[str] = frozenset()) -> dict[str, str]:
+        """The kinds of things that differ from before, those in `may` left out; the first of each
+        kind in words."""
+        now, found = self._seen(_to_compare, may), {}
         for kind, name in dict.fromkeys((*self.before, *now)):
+            if kind in may or kind in found:
+                continue
             if name == PYTHONS and self.drawn_by_import and DRAWS_WHEN_IMPORTED in sys.modules:
                 continue
             old, new = self.before.get((kind, name)), now.get((kind, name))
-            if kind not in found and not _same(old, new):
+            if not _same(old, new):
                 found[kind] = name + _from_to(old, new)
         return found
 
-    def _seen(self) -> dict[tuple[str, str], Any]:
+    def _seen(
+        self, taken: Callable[[Any], Any], may: frozenset[str] = frozenset()
+    ) -> dict[tuple[str, str], Any]:
         with plain_tensors():
-            return dict(self._look())
+            return dict(self._look(taken, may))
 
-    def _look(self) -> Iterator[tuple[tuple[str, str], Any]]:
-        """((kind, name in words), value) of everything."""
+    def _look(
+        self, taken: Callable[[Any], Any], may: frozenset[str]
+    ) -> Iterator[tuple[tuple[str, str], Any]]:
+        """((kind, name in words), value as it is taken) of everything, or all but `random`."""
         if self.model is not None:
             modules = dict(modules_in(self.model))
             for name, parameter in _held_by(modules, "_parameters"):
-                yield ("weights", f"the weights {name}"), parameter.detach().clone()
-                yield ("grads", f"the gradient of {name}"), _copied(parameter.grad)
+                yield ("weights", f"the weights {name}"), taken(parameter)
+                yield ("grads", f"the gradient of {name}"), taken(parameter.grad)
                 yield ("requires_grad", f"requires_grad of {name}"), parameter.requires_grad
                 yield ("classes", f"the class of {name}"), type(parameter)
             for name, buffer in _held_by(modules, "_buffers"):
-                yield ("buffers", f"the buffer {name}"), buffer.clone()
+                yield ("buffers", f"the buffer {name}"), taken(buffer)
             for name, module in modules.items():
                 name = f"module {name}" if name else "the model"
                 mode = "train" if attributes_of(module)["training"] else "eval"
@@ -517,16 +525,16 @@ class Watch:
                     yield ("options", what), value
             for number, state in enumerate(self.optimizer.state.values()):
                 for key, value in state.items():
-                    yield ("moments", f"the optimizer's {key} {number}"), _copied(value)
+                    yield ("moments", f"the optimizer's {key} {number}"), taken(value)
         for what, value in self._handed():
-            yield ("data", what), _copied(value)
+            yield ("data", what), taken(value)
             yield ("classes", f"the class of {what}"), type(value)
             if isinstance(value, Tensor) and value.is_floating_point():
                 yield ("data", f"requires_grad of {what}"), value.requires_grad
-        yield ("random", "the state of torch's random numbers"), GENERATOR.get_state()
-        yield ("random", PYTHONS), hash(random.getstate())
-        name, keys, *rest = np.random.get_state()
-        yield ("random", "the state of NumPy's random numbers"), hash((keys.tobytes(), *rest[:1]))
+        if "random" not in may:
+            yield ("random", "the state of torch's random numbers"), GENERATOR.get_state()
+            yield ("random", PYTHONS), hash(random.getstate())
+            yield ("random", "the state of NumPy's random numbers"), _state_of_numpy()
         yield ("torch", "torch.is_grad_enabled()"), torch.is_grad_enabled()
         yield ("torch", "torch.get_default_dtype()"), torch.get_default_dtype()
 
@@ -564,13 +572,30 @@ def _copied(value: Any) -> Any:
     return type(value)(value) if isinstance(value, (list, dict)) else value
 
 
+def _to_compare(value: Any) -> Any:
+    """As `_copied` has it, but of a tensor no copy, since it is compared at once."""
+    return value.detach() if isinstance(value, Tensor) else _copied(value)
+
+
+_numpys_generator, _UsualNumpy = np.random.get_bit_generator, np.random.MT19937
+_StateOfNumpy = ctypes.c_char * (4 * 624 + 4)
+"""The 624 words that NumPy's usual generator draws from, and its place in them."""
+
+
+def _state_of_numpy() -> Any:
+    """What `np.random.get_state()` says; that copies word by word, which takes 50 times as long."""
+    generator = _numpys_generator()
+    if type(generator) is _UsualNumpy:
+        return _StateOfNumpy.from_address(generator.ctypes.state_address).raw
+    return type(generator), repr(generator.state)
+
+
 def _same(a: Any, b: Any) -> bool:
     if type(a) is not type(b):
         return False
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a.dtype == b.dtype and a.shape == b.shape and bool(
-            ((a == b) | ((a != a) & (b != b))).all()
-        )  # fmt: skip
+        alike = a.dtype == b.dtype and a.shape == b.shape
+        return alike and (torch.equal(a, b) or bool(((a == b) | ((a != a) & (b != b))).all()))
     return a == b
 
 
@@ -586,7 +611,7 @@ def _from_to(old: Any, new: Any) -> str:
 
 def _number_of_hooks(module: nn.Module) -> int:
     held = attributes_of(module).items()
-    return sum(dict.__len__(value) for name, value in held if name.endswith("_hooks"))
+    return sum([dict.__len__(value) for name, value in held if name[-6:] == "_hooks"])
 
 
 GENERATOR = torch.default_generator

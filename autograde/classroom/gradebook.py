@@ -173,6 +173,7 @@ def _with_our_steps(config: Config) -> Config:
     execute[execute.index(SaveAutoGrades)] = SaveGrades
     config.Autograde.sanitize_preprocessors = sanitize
     config.Autograde.autograde_preprocessors = execute
+    config.NotebookExporter.optimistic_validation = True  # once, after all steps: it takes long
     return config
 
 

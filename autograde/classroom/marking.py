@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import torch
 
 from autograde import bank, devices
@@ -317,7 +316,8 @@ def _answer(
 def _shown(verdict: Verdict, text: str) -> dict[str, Any]:
     """A check's result as `check` shows it: points for nbgrader, a message for people."""
     data = {"text/plain": f"{verdict.points:g}", "text/html": as_html(text, verdict.passed)}
-    return {**nbformat.v4.new_output("execute_result", data=data, execution_count=None)}
+    kind = {"output_type": "execute_result", "execution_count": None}
+    return {**kind, "data": data, "metadata": {}}  # the notebook is validated when it is written
 
 
 def _record(cell: Cell, verdict: Verdict, text: str) -> dict[str, Any]:

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from nbformat import NotebookNode
+from nbgrader.api import Gradebook
 from nbgrader.preprocessors import SaveAutoGrades
-from nbgrader.utils import determine_grade
+from nbgrader.utils import compute_checksum, determine_grade, is_task
 
 from autograde.classroom.cells import Cell, grade_id, marked
 from autograde.classroom.verdicts import verdict_path
@@ -81,9 +82,21 @@ class SaveGrades(SaveAutoGrades):
     """What there is to look at now; read when nbgrader is done."""
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
-        """Save the points of each graded cell."""
+        """Save the points of each graded cell, and whether there is anything to comment on.
+
+        Stock commits once a cell. Here a kill leaves all as it was, or all of it new, and a disk is
+        waited for once.
+        """
         SaveGrades.now = looked_at(nb.cells)
-        return super().preprocess(nb, resources)
+        about = resources["nbgrader"]
+        self.notebook_id, self.assignment_id = about["notebook"], about["assignment"]
+        self.student_id = about["student"]
+        with Gradebook(about["db_url"]) as self.gradebook:
+            with self.gradebook.db.no_autoflush:  # no lookup asks for what is set here
+                for number, cell in enumerate(nb.cells):
+                    self.preprocess_cell(cell, resources, number)
+            self.gradebook.db.commit()
+        return nb, resources
 
     def _add_score(self, cell: NotebookNode, resources: dict) -> None:
         id = grade_id(cell)
@@ -98,4 +111,9 @@ class SaveGrades(SaveAutoGrades):
         )
         grade.auto_score = points
         grade.needs_manual_grade = (by_hand or points is None) and not settled
-        self.gradebook.db.commit()  # once, so that a kill leaves the old state or the new one
+
+    def _add_comment(self, cell: NotebookNode, resources: dict) -> None:
+        where = self.notebook_id, self.assignment_id, self.student_id
+        comment = self.gradebook.find_comment(grade_id(cell), *where)
+        as_given = cell.metadata.nbgrader.get("checksum") == compute_checksum(cell)
+        comment.auto_comment = "No response." if as_given and not is_task(cell) else None

@@ -19,7 +19,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from types import CodeType, FunctionType
@@ -97,7 +97,7 @@ def written_change(exercise: Exercise, cells: list[str], code: str) -> str | dic
             "name to nothing else."
         )
         return {UNFIT: text}
-    return size_of(_difference(_plain_lines(module.GIVEN), list(lines)), module.MOST)
+    return size_of(_difference(_plain_lines(module.GIVEN), lines), module.MOST)
 
 
 CODE = "__code__"
@@ -206,17 +206,18 @@ def changed_lines(given: str, written: str) -> int:
     return _difference(_plain_lines(given), _plain_lines(written))
 
 
-def _difference(before: list[str], after: list[str]) -> int:
+def _difference(before: Sequence[str], after: Sequence[str]) -> int:
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     return sum(
         max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in matcher.get_opcodes() if tag != "equal"
     )
 
 
-def _plain_lines(source: str) -> list[str]:
-    """The lines of the function that a source defines."""
+@lru_cache(maxsize=8)
+def _plain_lines(source: str) -> tuple[str, ...]:
+    """The lines of the function that a source defines: once, as each case asks for them."""
     tree = ast.parse(textwrap.dedent(source))
-    return _lines_of(next(node for node in tree.body if isinstance(node, ast.FunctionDef)))
+    return tuple(_lines_of(next(node for node in tree.body if isinstance(node, ast.FunctionDef))))
 
 
 def _lines_of(function: ast.FunctionDef) -> list[str]:

@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from autograde.sandbox.writes import counts_of
+
 FUNCTIONS: dict[ModuleType, tuple[str, ...]] = {
     builtins: (
         *("abs", "all", "any", "bool", "dict", "enumerate", "float", "getattr", "hasattr", "id"),
@@ -61,7 +63,12 @@ def as_it_is() -> Callable[[], None]:
         for name in names
     )
 
+    counts = counts_of([*map(vars, FUNCTIONS), *map(vars, METHODS)])
+    compared_at = [counts()]
+
     def put_back() -> None:
+        if (counted := counts()) == compared_at[0]:
+            return
         for scope, name, value in functions:
             if scope.get(name) is not value:
                 scope[name] = value
@@ -71,5 +78,6 @@ def as_it_is() -> Callable[[], None]:
                     take_away(kind, name)
                 else:
                     set_(kind, name, value)
+        compared_at[0] = counted
 
     return put_back

@@ -32,6 +32,7 @@ from autograde.sandbox import compared, reaching, stacks
 from autograde.sandbox.sealed import global_hooks, leading_nowhere
 from autograde.sandbox.signals import OthersLeft
 from autograde.sandbox.stacks import Alone, nothing
+from autograde.sandbox.writes import Counts, counts_of
 
 OURS = (
     "autograde.answers", "autograde.apart", "autograde.by_hand", "autograde.devices",
@@ -120,7 +121,10 @@ def as_it_is() -> PutBack:
             codes_are["touched"] = codes_are["unseen"] = False
         else:  # the others are looked at later
             codes_are["touched"], codes_are["unseen"] = False, codes_are["unseen"] or looks_at_codes
-        for scopes, methods, functions, codes in (shared, of_it) if whole else (of_it,):
+        for contents in (shared, of_it) if whole else (of_it,):
+            scopes, methods, functions, codes, counts, compared_at = contents
+            if (counted := counts()) == compared_at[0]:
+                scopes = methods = ()
             for now, names, values in scopes:
                 if every(over(same, over(now.get, names, always), values)):
                     continue
@@ -138,6 +142,7 @@ def as_it_is() -> PutBack:
                     for name in now.keys() - allowed:
                         if is_ours or hides(kind, name):
                             take_away(kind, name)
+            compared_at[0] = counted  # as it was before: who interrupts or writes meanwhile is seen
             if not looks_at_codes or every(over(same, flat(over(fields_of, functions)), codes)):
                 continue
             held = iterating(codes)
@@ -152,11 +157,23 @@ def as_it_is() -> PutBack:
     return put_back
 
 
-def _contents(modules: list[ModuleType]) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
-    """Names and methods, each with whom it belongs to; functions, and the FIELDS of all of them.
+class _Contents(NamedTuple):
+    """Both sides of what is compared lie in rows, so that a comparison takes no loop of Python's;
+    and as long as nobody has written to a scope or a class, there is none."""
 
-    Both sides of what is compared lie in rows, so that a comparison takes no loop of Python's.
-    """
+    scopes: list[Any]
+    methods: list[Any]
+    """Names and values, as of scopes, of a class."""
+    functions: list[FunctionType]
+    codes: list[Any]
+    """The FIELDS of all functions."""
+    counts: Counts
+    """Of writes to the scopes and the classes."""
+    compared_at: list[Any]
+    """What the counts were when they were last compared."""
+
+
+def _contents(modules: list[ModuleType]) -> _Contents:
     classes = list(dict.fromkeys(kind for module in modules for kind in _classes_of(module)))
     methods = [
         (
@@ -174,7 +191,8 @@ def _contents(modules: list[ModuleType]) -> tuple[list[Any], list[Any], list[Any
     found = [*held, *(method for _, _, _, values, *_ in methods for method in values)]
     functions = list(dict.fromkeys(value for value in found if type(value) is FunctionType))
     codes = [getattr(function, name) for function in functions for name in FIELDS]
-    return scopes, methods, functions, codes
+    counts = counts_of([*(now for now, *_ in scopes), *map(vars, classes)])
+    return _Contents(scopes, methods, functions, codes, counts, [counts()])
 
 
 def _in_rows(pairs: Iterable[tuple[str, Any]]) -> tuple[tuple[str, ...], tuple[Any, ...]]:

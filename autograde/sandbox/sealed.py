@@ -7,7 +7,8 @@ the call, by one whose closure holds only what C keeps to itself; the same with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable
 from functools import cmp_to_key, partial
 from pathlib import Path
 from types import FunctionType, MethodType
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
+from torch.nn import Parameter
 from torch.nn.modules import module as hooks_of_modules
 from torch.optim import optimizer as hooks_of_optimizers
 
@@ -23,6 +25,9 @@ import course
 
 OURS = str(Path(autograde.__file__).parent), str(Path(course.__file__).parent)
 PLAIN = (Tensor, np.ndarray, type, str, bytes, int, float, complex, type(None))
+MOST_ARE = frozenset({Tensor, Parameter, str, bytes, int, float, bool, type(None)})
+CONTAINERS = frozenset({OrderedDict, dict, list, tuple})
+"""Most of what a case holds is plain or an empty container of hooks: a look at its class tells."""
 DEEP = 40
 """Objects within objects that are looked through: a model's layers, a loader's data."""
 
@@ -69,10 +74,9 @@ GLOBAL_HOOKS = [
 
 def leading_nowhere(value: Any) -> Any:
     """A value in which every function of ours that has a closure or an object is a sealed one."""
-    if isinstance(value, PLAIN):
+    if type(value) in MOST_ARE or isinstance(value, PLAIN):
         return value
-    (value,) = _in_containers((value,), {}, 0)
-    return value
+    return _sealed_within(value, {}, 1)
 
 
 def global_hooks() -> None:
@@ -88,7 +92,7 @@ def _in_containers(values: Any, seen: dict[int, Any], depth: int) -> list[Any]:
 
 
 def _sealed_within(value: Any, seen: dict[int, Any], depth: int) -> Any:
-    if isinstance(value, PLAIN) or id(value) in seen or depth > DEEP:
+    if id(value) in seen or depth > DEEP or isinstance(value, PLAIN):
         return value
     if _leads_on(value):
         return sealed(value)
@@ -96,7 +100,11 @@ def _sealed_within(value: Any, seen: dict[int, Any], depth: int) -> Any:
     if type(value) is tuple:
         inside = _in_containers(value, seen, depth)
         return value if all(map(_is, inside, value)) else tuple(inside)
-    for holder, key, held in list(_held_by(value)):
+    holder, inside = _held_by(value)
+    for key, held in inside:
+        kind = type(held)
+        if kind in MOST_ARE or (kind in CONTAINERS and not held):
+            continue
         if (other := _sealed_within(held, seen, depth + 1)) is not held:
             holder[key] = other
     return value
@@ -106,16 +114,18 @@ def _is(one: Any, other: Any) -> bool:
     return one is other
 
 
-def _held_by(value: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """(holder, key, what it holds): entries of a list or a dictionary, attributes of an object."""
+def _held_by(value: Any) -> tuple[Any, list[tuple[Any, Any]]]:
+    """Entries of a list or a dictionary, or attributes of an object, each with its key, and what
+    they stand in."""
     if isinstance(value, list):
-        yield from ((value, place, held) for place, held in enumerate(value))
-    elif isinstance(value, dict):
-        yield from ((value, key, held) for key, held in value.items())
-    elif not isinstance(value, (FunctionType, MethodType)):
+        return value, list(enumerate(value))
+    if isinstance(value, dict):
+        return value, list(value.items())
+    if not isinstance(value, (FunctionType, MethodType)):
         about = getattr(value, "__dict__", None)
         if isinstance(about, dict):
-            yield from ((about, key, held) for key, held in about.items())
+            return about, list(about.items())
+    return None, []
 
 
 def _leads_on(value: Any) -> bool:

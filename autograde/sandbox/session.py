@@ -49,6 +49,8 @@ START_S = 120.0
 LOOK_S = 0.5
 """How often to look after the keeper while waiting."""
 MAX_REPLY = 16 * 2**20
+NOTES = {json.dumps({"noted": what}).encode(): what for what in WORDS}
+"""What is noted, by the message that says so."""
 MAX_NOTES = 1000
 """Notes of one submission that are read; each of its processes tells each kind once."""
 MAX_FILES = 2000
@@ -316,14 +318,13 @@ class StudentSession:
 
     def _is_a_note(self, raw: bytes) -> bool:
         """Whether a message only tells what was noted of the student's code; it is kept."""
-        for what in WORDS:
-            if raw == json.dumps({"noted": what}).encode():
-                self.noted.add(what)
-                self.notes += 1
-                if self.notes > MAX_NOTES:
-                    raise FloodError(f"more than {MAX_NOTES:,} messages that nobody had asked for")
-                return True
-        return False
+        if raw not in NOTES:
+            return False
+        self.noted.add(NOTES[raw])
+        self.notes += 1
+        if self.notes > MAX_NOTES:
+            raise FloodError(f"more than {MAX_NOTES:,} messages that nobody had asked for")
+        return True
 
     def _start(self) -> None:
         context = parent.warm_context()

@@ -30,12 +30,21 @@ def keep_beside_students_code(alone: Callable[..., Any]) -> OthersLeft:
     """
     set_, get, default = _signal.signal, _signal.getsignal, _signal.SIG_DFL
     numbers = sorted(map(int, signal.valid_signals()))
+    missing, usual = object(), {}
+    for number in numbers:
+        handler = get(number)
+        if type(handler) is not FunctionType and _is_harmless(handler):
+            usual[number] = handler
 
     def set_kept(number: int, handler: Any) -> Any:
         return _asked_for(set_(number, _kept(handler, alone)))
 
     def others_left() -> bool:
-        found = [number for number in numbers if not _is_harmless(get(number))]
+        found = [
+            number
+            for number in numbers
+            if (now := get(number)) is not usual.get(number, missing) and not _is_harmless(now)
+        ]
         for number in found:
             set_(number, default)
         return bool(found)

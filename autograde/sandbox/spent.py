@@ -10,8 +10,9 @@ was slow; from outside it looks like sleep, which therefore counts for less.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
+
+from autograde.sandbox.still import read, tasks_of
 
 STRETCH = 6.0
 """How many times a limit may pass on the wall's clock, however busy the machine is."""
@@ -62,12 +63,11 @@ def used_by(process: int) -> Used:
     """What a process and its descendants have used; nothing where that cannot be read."""
     waiting, cpu, waited = [process], 0, 0
     while waiting:
-        tasks = Path(f"/proc/{waiting.pop()}/task")
         try:
-            for task in tasks.iterdir():
-                ran, delayed, _ = (task / "schedstat").read_text().split()
+            for task in tasks_of(waiting.pop()):
+                ran, delayed, _ = read(f"{task}/schedstat").split()
                 cpu, waited = cpu + int(ran), waited + int(delayed)
-                waiting += map(int, (task / "children").read_text().split())
+                waiting += map(int, read(f"{task}/children").split())
         except (OSError, ValueError):
             continue
     return Used(cpu / 1e9, waited / 1e9)

@@ -12,7 +12,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 STOPS_S = 0.2
 """How long to wait for a process to stop."""
@@ -77,9 +76,22 @@ def descendants(process: int) -> list[int]:
 def _children(process: int) -> list[int]:
     found: list[int] = []
     with suppress(OSError, ValueError):
-        for task in Path(f"/proc/{process}/task").iterdir():
-            found += map(int, (task / "children").read_text().split())
+        for task in tasks_of(process):
+            found += map(int, read(f"{task}/children").split())
     return found
+
+
+def tasks_of(process: int) -> list[str]:
+    """Folders of /proc on a process's threads. (Some 800 files are read there a submission: a Path
+    for each, and a file with a buffer, would take three times as long.)"""
+    folder = f"/proc/{process}/task"
+    return [f"{folder}/{task}" for task in os.listdir(folder)]
+
+
+def read(path: str) -> bytes:
+    """A file of /proc."""
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
 
 
 def _send(process: int, what: signal.Signals) -> None:

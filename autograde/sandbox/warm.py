@@ -30,14 +30,17 @@ from autograde.sandbox.parent import without_address_grammar  # noqa: E402
 from course.worked.startup import put_off_compiler  # noqa: E402
 
 MODULES = (
+    *dict.fromkeys(autograde.HOMES.values()),
     "IPython.core.interactiveshell",
     "autograde.referee",
+    "course.released",
     "course.data",
     "course.engine",
     "course.worked.show",
     "matplotlib.pyplot",
     "matplotlib_inline.backend_inline",
     "nbformat",
+    "torch.utils._device",
 )
 
 
@@ -50,6 +53,7 @@ def touch_lazy_parts() -> None:
             importlib.import_module(module)
         nbformat = sys.modules["nbformat"]
         nbformat.validate(nbformat.v4.new_notebook())  # compiles the schema, for the graders
+    sys.modules["course.data"].load("digits")  # whose text takes 0.03 s to read
     for optimizer_class in (torch.optim.SGD, torch.optim.Adam):
         model = nn.Linear(2, 2)
         optimizer = optimizer_class(model.parameters(), lr=0.1)

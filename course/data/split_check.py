@@ -37,6 +37,7 @@ from course.data.columns import (
     kind_of,
     row_keys,
 )
+from course.data.repeats import chance_of_shared
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -332,7 +333,10 @@ def _copies(sides: _Sides) -> Result:
     oversampled = _oversampled(sides, train, val) if sides.drawn_once else None
     if shared * len(val) < min(LEAST_COPIES, len(val)) or shared < COPY_SHARE:
         return
-    if shared > NATURAL * natural or _continuous(sides, len(seen)):
+    chance = chance_of_shared(train, val, drawn_once=sides.drawn_once)
+    if sides.image and not natural:
+        chance = 0.0  # pictures are not drawn from a few
+    if (shared > NATURAL * natural and chance < sides.alpha) or _continuous(sides, len(seen)):
         yield SplitFinding(
             id="leak-overlap",
             message=f"{shared:.1%} of the validation rows are also in training; a model that "

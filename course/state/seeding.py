@@ -88,8 +88,10 @@ def _generator_of(device: torch.device) -> Any:
 
 def _accelerators_in_use() -> list[torch.device]:
     """Every accelerator that has been used; asking one that has not would start it."""
-    kind = torch.accelerator.current_accelerator(check_available=True)
+    kind = torch.accelerator.current_accelerator()  # of this build of torch, if not of the machine
     if kind is None or not getattr(_generator_of(kind), "is_initialized", lambda: True)():
+        return []  # to ask the machine takes long, each time
+    if torch.accelerator.current_accelerator(check_available=True) is None:
         return []
     return [torch.device(kind.type, i) for i in range(torch.accelerator.device_count())]
 

@@ -30,6 +30,8 @@ FOREIGN = {
     "numpy", "pandas", "matplotlib", "sklearn", "scipy", "rich", "typer", "pytest", "_pytest",
     "PIL",
 }  # fmt: skip
+WORD = 8
+"""Bytes of an int64."""
 
 
 class Snapshot:
@@ -91,14 +93,14 @@ class Snapshot:
         alias, copy, needs_grad = tensor.data, tensor.data.clone(), tensor.requires_grad
         grad = tensor.grad if tensor.is_leaf else None
         grad_copy = None if grad is None else grad.detach().clone()
-        hooks = tensor._backward_hooks
+        hooks, is_unchanged = tensor._backward_hooks, _comparison(alias, copy)
 
         def entry() -> None:
             if tensor.data_ptr() != alias.data_ptr() or tensor.dtype != alias.dtype:
                 tensor.data = alias
             if tensor.shape != alias.shape:
                 tensor.data = alias
-            if not _same_bits(alias, copy):  # what did not change may be read-only memory
+            if not is_unchanged():  # what did not change may be read-only memory
                 alias.copy_(copy)
             if not tensor.is_leaf:
                 return
@@ -195,6 +197,34 @@ def kept(*things: Any, only_read: Iterable[Any] = (), rng: bool = True) -> Itera
         yield
     finally:
         snapshot.restore()
+
+
+def _comparison(one: Tensor, other: Tensor) -> Callable[[], bool]:
+    """Whether two tensors hold the same bytes, asked again and again: how to look is settled once,
+    since a data set may be a list of thousands."""
+    plain = type(one) is Tensor and not (one.is_conj() or one.is_neg() or one.is_quantized)
+    if not plain or not one.is_contiguous() or not other.is_contiguous():
+        return partial(_same_bits, one, other)
+    parts = [*zip(_words(one), _words(other), strict=False)]
+    if [len(a) for a, _ in parts] != [len(b) for _, b in parts]:
+        return partial(_same_bits, one, other)
+    if len(parts) == 1:
+        return partial(torch.equal, *parts[0])
+    return lambda: all(torch.equal(a, b) for a, b in parts)
+
+
+def _words(tensor: Tensor) -> list[Tensor]:
+    """The bytes of a contiguous tensor, eight at a time as whole numbers, and those left over; as
+    they are where the first does not lie on such a place in memory.
+
+    Comparing so takes an eighth of the time that comparing bytes does.
+    """
+    flat = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    flat = flat.flatten().view(torch.uint8)
+    whole = len(flat) // WORD * WORD
+    if not whole or flat.storage_offset() % WORD:
+        return [flat]
+    return [flat[:whole].view(torch.int64), *([flat[whole:]] if whole < len(flat) else [])]
 
 
 def _same_bits(one: Tensor, other: Tensor) -> bool:

@@ -358,9 +358,9 @@ curve.plot()
 # %% [markdown]
 # The lecture takes the rate a decade below the minimum of *one* sweep, but this varies by half a decade
 # from seed to seed. `rule="decade"` uses the median of three sweeps, which is stable. A sweep gives each
-# rate only one or two updates, too few to show how it does over a run. So by default `lr_find` sweeps
-# once, then trains briefly with five rates around the lecture's (the green diamonds), at most 300 updates
-# in all, and picks the lowest that trains as well as any.
+# rate one or two updates, too few to show how it does over a run. So by default `lr_find` sweeps
+# once, then trains briefly with five rates around the lecture's and longer with the best three (the green
+# diamonds), and picks the lowest that trains as well as any: 300 updates.
 
 # %% [markdown]
 # Try rates yourself. Next to the sweep you see what loss each rate reaches after 40 updates. How far from

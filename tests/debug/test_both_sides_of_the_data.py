@@ -50,6 +50,25 @@ def test_the_ladder_and_the_doctor_agree_on_takes_of_objects(groups, factor):
     assert looks == notes == ["covariate-shift"] * (factor != 1)
 
 
+@pytest.mark.parametrize("repeated", [1, 6], ids=["once", "rare rows repeated"])
+@pytest.mark.parametrize("missing", [False, True], ids=["all classes", "one class missing"])
+def test_label_shift_is_seen_where_an_input_is_a_single_number(missing, repeated):
+    """One id per example; rare rows that are repeated for training are no shift."""
+    ids = torch.arange(600)
+    labels = torch.where(ids % 30 == 0, 3, ids % 3)
+    train, val = ids[ids % 4 > 0], ids[ids % 4 == 0]
+    train = train[labels[train] != 2] if missing else train
+    rare = train[labels[train] == 3].repeat(repeated)
+    train = torch.cat([train[labels[train] != 3], rare])
+    model = nn.Sequential(nn.Embedding(600, 8), nn.Linear(8, 4))
+    made = dict(
+        model=model, loss_fn=nn.CrossEntropyLoss(), optimizer=adam(model), num_classes=4,
+        train_loader=DataLoader(TensorDataset(train, labels[train]), 32, shuffle=True),
+        val_loader=DataLoader(TensorDataset(val, labels[val]), 64),
+    )  # fmt: skip
+    assert ("label-shift" in said(splits.label_shift, made)) == missing
+
+
 @pytest.mark.parametrize("shuffled", [True, False])
 def test_groups_are_in_the_order_of_the_data_set_even_if_the_loader_shuffles(shuffled):
     """Rows of a patient share six of twelve numbers."""

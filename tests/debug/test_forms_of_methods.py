@@ -17,7 +17,7 @@ from course.debug.relations import (
     members,
     networks,
     policy,
-    targets,
+    written,
 )
 from tests.debug.faulty.eighth.kit import gen
 from tests.debug.faulty.sixth.kit import (
@@ -138,7 +138,7 @@ def test_what_is_hidden_in_the_inputs_is_not_hidden_in_the_labels(way, told):
             x.copy_(kept)
         return F.cross_entropy(out.transpose(1, 2), torch.where(mask, labels, -100))
 
-    assert said(targets.overwritten, of(loss_of, *columns, model=model)) == (
+    assert said(written.overwritten, of(loss_of, *columns, model=model)) == (
         ["wrong-targets"] * told
     )
 

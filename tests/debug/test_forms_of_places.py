@@ -15,8 +15,8 @@ from course.debug.relations import (
     lookups,
     mixed,
     rebatched,
-    targets,
     unread,
+    written,
 )
 from tests.debug.told import cases, said
 
@@ -312,7 +312,7 @@ def test_labels_are_not_masked_with_their_inputs(kind, is_told):
     model = nn.Sequential(nn.Embedding(10, 8), nn.Linear(8, 10))
     given = made(model, lambda m, b: F.cross_entropy(m(b[0]).flatten(0, 1), b[1].flatten()),
                  loader(ids, collate_fn=collate))  # fmt: skip
-    assert bool(said(targets.masked_too, given)) is is_told
+    assert bool(said(written.masked_too, given)) is is_told
 
 
 class Reads(nn.Module):

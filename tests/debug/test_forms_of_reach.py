@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from course.debug.relations import padding, reach
+from course.debug.relations import cosines, padding, reach
 from tests.debug.faulty.eighth.kit import gen
 from tests.debug.faulty.sixth.kit import blobs, loaders, mlp, numbers, of_pairs, trained
 from tests.debug.told import said
@@ -50,7 +50,7 @@ class Cosines(nn.Module):
 )  # fmt: skip
 def test_logits_come_far_enough_apart(way, classes, told):
     made = of(of_pairs(F.cross_entropy), *blobs(k=classes), model=Cosines(way, classes))
-    assert said(reach.scaled, made) == ["targets-out-of-reach"] * told
+    assert said(cosines.scaled, made) == ["targets-out-of-reach"] * told
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ from course.debug.probes import frozen, schedule, structure
 from course.debug.relations import (
     attacked,
     carried,
+    cosines,
     loss,
     padding,
-    reach,
     rebatched,
     scores,
-    targets,
+    written,
 )
 from tests.debug.faulty import PAIRS, thirteenth
 from tests.debug.faulty.thirteenth.kit import Columns, evaluating, gen, loader, mlp
@@ -195,7 +195,7 @@ def test_labels_are_not_masked_with_the_inputs_they_share_memory_with(kind, is_t
 
     opt = torch.optim.Adam(model.parameters(), 3e-3)
     made = pack(model, opt, DataLoader(Sentences(kind), 20), loss_of)
-    assert bool(said(targets.masked_too, made)) == is_told
+    assert bool(said(written.masked_too, made)) == is_told
 
 
 @cases(
@@ -227,7 +227,7 @@ def test_noise_is_not_written_into_what_is_compared(kind, is_told):
         return F.mse_loss(model(noisy), wanted)
 
     opt = torch.optim.Adam(model.parameters(), 3e-3)
-    assert bool(said(targets.noised_too, pack(model, opt, loader((x,), 16), loss_of))) == is_told
+    assert bool(said(written.noised_too, pack(model, opt, loader((x,), 16), loss_of))) == is_told
 
 
 class Tuned(nn.Module):
@@ -468,7 +468,7 @@ def test_a_factor_that_the_loss_learns_counts(kind, is_told):
         model, loss_fn = Net(), nn.CrossEntropyLoss()
     opt = torch.optim.Adam([*model.parameters(), *loss_fn.parameters()], 3e-3)
     made = pack(model, opt, loader((x, y), 16), loss_fn=loss_fn)
-    assert bool(said(reach.scaled, made)) == is_told
+    assert bool(said(cosines.scaled, made)) == is_told
 
 
 @cases(faulty=["before the optimizer", "by epoch"], sound=["by batch", "heard"])

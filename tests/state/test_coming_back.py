@@ -58,6 +58,36 @@ def test_a_model_an_optimizer_and_a_closure_come_back_bit_for_bit():
         assert torch.equal(tensor, before[name])
 
 
+LYING = {
+    "whole words": lambda: torch.zeros(4),
+    "half a word left over": lambda: torch.zeros(5),
+    "less than a word": lambda: torch.zeros(3, dtype=torch.int16),
+    "from the middle of a word": lambda: torch.zeros(10)[1:],
+    "turned": lambda: torch.zeros(3, 5).T,
+    "every other": lambda: torch.zeros(20)[::2],
+    "complex": lambda: torch.zeros(3, dtype=torch.complex64),
+    "complex and turned": lambda: torch.zeros(3, 2, dtype=torch.complex64).T,
+    "truth": lambda: torch.zeros(9, dtype=torch.bool),
+    "a number": lambda: torch.zeros(()),
+    "nothing": lambda: torch.zeros(0, 3),
+}
+"""Tensors that lie in memory in different ways."""
+
+
+@pytest.mark.parametrize("make", LYING.values(), ids=LYING)
+def test_each_byte_comes_back_however_a_tensor_lies_in_memory(make):
+    """Also a sign of 0, and from nan; the first, the last and one in between."""
+    tensor = make()
+    snapshot, before = Snapshot([tensor]), tensor.clone()
+    for place in {0, tensor.numel() // 2, max(0, tensor.numel() - 1)} if tensor.numel() else ():
+        for value in (1, -0.0, *([float("nan")] * tensor.is_floating_point())):
+            index = torch.unravel_index(torch.tensor(place), tensor.shape) if tensor.dim() else ()
+            tensor[index] = value
+            snapshot.restore()
+            assert torch.equal(tensor, before)
+            assert tensor.dtype.is_complex or not bool(torch.signbit(tensor).any())
+
+
 @pytest.mark.parametrize("make", [
     lambda: torch.Generator().manual_seed(1), lambda: random.Random(1),
     lambda: np.random.default_rng(1), lambda: np.random.RandomState(1),

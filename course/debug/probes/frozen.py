@@ -18,11 +18,14 @@ trains, most of the model is frozen on purpose, as for adapters."""
 
 def gets_gradient(session: Session) -> set[int]:
     """Parameters that got a gradient other than zero in some backward of the loop."""
+    if (known := session.memory.get("gets gradient")) is not None:
+        return known
     tape, found = session.loop.tape, set()
+    session.memory["gets gradient"] = found
     for event in tape.of("backward"):
         found |= event.info.get("arrived", set())
         for parameter, gradient in zip(tape.watched, event.info.get("after", ()), strict=False):
-            if gradient is not None and bool((gradient != 0).any()):
+            if gradient is not None and id(parameter) not in found and bool(gradient.any()):
                 found.add(id(parameter))
     return found
 
@@ -112,7 +115,8 @@ def _shapes_outputs(session: Session, model: nn.Module, name: str) -> bool:
 
 def _shape_the_loss(session: Session, names: list[str]) -> bool:
     """The loss of a step changes with these parameters: they are not only for evaluation."""
-    from course.debug.relations.program import close, program_of
+    from course.debug.relations.program import program_of
+    from course.debug.relations.steps import close
 
     program = program_of(session)
     moved = program.step(program.batches[0], prepare=lambda: _nudge(session.model, names)).loss

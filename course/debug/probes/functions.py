@@ -74,6 +74,8 @@ RESHAPED = (
     "IndexBackward", "IndexSelect", "Permute", "Transpose", "TBackward", "Expand", "Clone",
 )  # fmt: skip
 """Beginnings of the names of nodes of a graph that hand on numbers as they are."""
+SQUEEZED = ("Softmax", "Sigmoid")
+"""The same of what makes shares of scores."""
 POSITIVE = ("Exp", "Softplus")
 """The same of what makes numbers positive, as rates are."""
 MOST_RESHAPED = 8
@@ -96,10 +98,15 @@ class Functions(TorchFunctionMode):
         self.totals = Totals()
         self.deaf = False
         """An optimizer of torch's makes its step: thousands of calls, and none that matters."""
+        self.called: set[Any] = set()
+        """All functions that were called, except by an optimizer of torch's."""
 
     def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
         kwargs = kwargs or {}
-        if self.deaf or is_transformed():
+        if self.deaf:
+            return function(*args, **kwargs)
+        self.called.add(function)
+        if is_transformed():
             return function(*args, **kwargs)
         if function not in SEEN:
             result = function(*args, **kwargs)
@@ -144,6 +151,7 @@ class Functions(TorchFunctionMode):
                     value=value, graph=inputs.requires_grad, learned=targets.requires_grad,
                     reduction=kwargs.get("reduction", "mean"), weight=kwargs.get("weight"),
                     call_again=_again(function, args, kwargs),
+                    squeezed=comes_from(inputs, SQUEEZED),
                 )  # fmt: skip
                 self.tape.mark(self.tape.events[-1], result)
         elif function in RATES and isinstance(args[0] if args else None, Tensor):

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
+from course.data.repeats import chance_of_shared
 from course.data.split_check import SplitFinding, SplitReport, check_split
 from course.debug.probes.answers import has_label, rows_of
 from course.debug.probes.one_table import holds_both_sides
@@ -36,6 +37,8 @@ MOST_ITEMS = 2000
 COMMON, TIMES = 0.05, 5.0
 """Share of the validation items that are in training too, and how many times as often as items come
 twice in training, from which they were put there."""
+CHANCE = 1e-3
+"""p-value of as many common items from which they are no chance, as in `check_split`."""
 LEAST_NUMBERS = 4
 """Numbers of an item below which two are alike by chance."""
 ROWS_COMPARED = 400
@@ -74,7 +77,8 @@ def items(session: Session) -> Iterator[Finding]:
     known, counts = set(train), Counter(train)
     again = sum(counts[one] > 1 for one in train) / max(1, len(train))
     both = sum(one in known for one in val if one) / max(1, len(val))
-    if both > COMMON and both > TIMES * again and None not in known:
+    by_chance = None in known or chance_of_shared(train, [one for one in val if one]) > CHANCE
+    if both > COMMON and both > TIMES * again and not by_chance:
         yield Finding(
             "leak-overlap", "error",
             f"{both:.0%} of the validation items are also in the training data, number for number "
@@ -155,8 +159,8 @@ def label_shift(session: Session) -> Iterator[Finding]:
 
 
 def _without_repeats(side: Side) -> Side:
-    """Each row of the inputs once."""
-    first = {row: n for n, row in reversed(list(enumerate(rows_of(side[0]))))}
+    """Each row of the inputs once; a row may be a single number, e.g. an id."""
+    first = {row: n for n, row in reversed([*enumerate(rows_of(side[0].unsqueeze(-1)))])}
     places = sorted(first.values())
     return side[0][places], side[1][places], side[2]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,6 +88,13 @@ class Tape:
         self.parts_alone: set[int] = set()
         """Modules of the model with weights that were called outside of a call of the model."""
         self._inside = 0
+        self._begun = self._ended = 0
+        """Forwards of the model."""
+        self.calls_within: Counter[int] = Counter()
+        """How often each part is called within the first of them, in the order in which the parts
+        first return."""
+        self.took_states = False
+        """A state_dict was taken."""
         self.before_load: dict[str, Tensor] = {}
         """State of the model when weights were last loaded into it."""
         self._epoch = 0
@@ -146,6 +154,7 @@ class Tape:
         yield torch.optim.Optimizer, "zero_grad", self._noting("zero")
         yield nn.Module, "zero_grad", self._noting("zero")
         yield nn.Module, "load_state_dict", self._load
+        yield nn.Module, "state_dict", self._state
         yield clip_grad, "_clip_grads_with_norm_", self._clip
         yield torch.amp.GradScaler, "unscale_", self._noting("unscale")
         yield distributions.Distribution, "sample", self._sample
@@ -255,6 +264,10 @@ class Tape:
         self.note("clip", before=before, after=self.gradient(), handed=handed)
         return result
 
+    def _state(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
+        self.took_states = True
+        return original(*args, **kwargs)
+
     def _load(self, original: Callable, module: nn.Module, state: Any, *args: Any, **kwargs: Any):
         """Weights are loaded; those of the model before are kept, of the last time alone."""
         own = module.state_dict(keep_vars=True)
@@ -328,6 +341,7 @@ class Tape:
         self.note("stepped", optimizer=optimizer, weights=self.weights())
 
     def _before_forward(self, module: nn.Module, args: Any) -> None:
+        self._begun += module is self.model
         if is_transformed():
             return
         if id(module) in self.parts:
@@ -356,6 +370,10 @@ class Tape:
             self.note("drawn into", part=self.parts.get(id(module), type(module).__name__))
 
     def _after_forward(self, module: nn.Module, args: Any, output: Any) -> None:
+        if module is self.model:
+            self._ended += 1
+        elif self._begun == 1 and not self._ended and id(module) in self.parts:
+            self.calls_within[id(module)] += 1
         if module is self.model and not is_transformed():
             self._inside -= 1
             first = next((o for o in tensors_in(output)), None)

@@ -21,7 +21,8 @@ from course.debug.relations.model import (
     by_position,
     turned_layouts,
 )
-from course.debug.relations.program import SAME, Call, changed, far, program_of
+from course.debug.relations.program import changed, far, program_of
+from course.debug.relations.steps import SAME, Call
 
 FARTHEST = 4
 """Places that a target may lie ahead of its output: shifts by mistake add up to two or three."""

@@ -14,7 +14,7 @@ import torch
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
-from course.debug.relations.program import SAME
+from course.debug.relations.steps import SAME
 
 ALONG = (-30.0, -10.0, -3.0, -1.0, 0.0, 1.0, 3.0, 10.0, 30.0)
 """Sizes of the outputs that are tried; below 0 they are the wrong answers."""

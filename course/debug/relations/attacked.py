@@ -10,7 +10,7 @@ from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.tape import Event
 from course.debug.probes.thresholds import LEAST_STEPS, MOST
-from course.debug.relations.program import close
+from course.debug.relations.steps import close
 
 LEAST_ATTACKS = 2
 """Backwards for the inputs in a step, from which their sum with the step's own is no method: of one

@@ -25,6 +25,8 @@ PRODUCTS = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bm
 def summed(session: Session) -> Iterator[Finding]:
     """The weights a softmax makes are summed over the axis along which they add up to 1."""
     program, mode = program_of(session), _Shares()
+    if not program.first().calls_any(SOFTMAXES):
+        raise NotChecked("a step calls no softmax")
     program.step(program.batches[0], within=mode)
     if not mode.met:
         raise NotChecked("no softmax goes into a product")
@@ -46,6 +48,8 @@ def of_several(session: Session) -> Iterator[Finding]:
     summed over an axis where there are several, that axis is the one to share among.
     """
     program, mode = program_of(session), _Ones()
+    if not program.first().calls_any(SOFTMAXES):
+        raise NotChecked("a step calls no softmax")
     program.step(program.batches[0], within=mode)
     if not mode.kept:
         raise NotChecked("no softmax runs along an axis of size 1")
@@ -67,6 +71,8 @@ def of_a_row(session: Session) -> Iterator[Finding]:
     A square table of every row with every row may be read both ways.
     """
     program = program_of(session)
+    if not program.first().calls_any(SOFTMAXES | LOG_SOFTMAXES | {F.normalize}):
+        raise NotChecked("a step calls no softmax, and normalises no rows")
     rows = {len(t) for call in program.first().calls for t in call.tensors if t.dim()}
     mode = _DownTheBatch(rows)
     program.step(program.batches[0], within=mode)

@@ -17,7 +17,9 @@ from course.debug.probes.modes import evaluation_of
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, as_metrics
 from course.debug.relations.joining import read_by_the_model
-from course.debug.relations.program import close, exchanged, program_of
+from course.debug.relations.program import exchanged, program_of
+from course.debug.relations.rebatched import trained
+from course.debug.relations.steps import close
 from course.state.nested import mapped, tensors_in
 
 LEAST_PLACES = 8
@@ -48,11 +50,18 @@ def placeholders(session: Session) -> Iterator[Finding]:
         moved = program.step(exchanged(batch, table, other)).loss
         if close(base, moved) or not names:
             continue
+        first = seen.first
         absent, present = (_scored(session, flags, table, on) for on in (False, True))
         if absent is None or present is None:
             continue
-        reads = [n for n in names if not same_score(seen.first[n], present.get(n, 0.0))]
-        if reads and all(same_score(seen.first[n], absent.get(n, 0.0)) for n in names):
+        if not _moved(names, first, present):  # a new model's boxes may overlap with nothing
+            weights = trained(session)
+            still, absent, present = (
+                _scored(session, flags, table, on, weights) for on in (None, False, True)
+            )
+            first = still or {}
+        reads = _moved(names, first, present)
+        if reads and len(_moved(names, first, absent)) == 0:
             share = float((~where).float().mean())
             yield Finding(
                 "padding-in-the-loss", "warning",
@@ -85,9 +94,18 @@ def _behind(flags: Tensor, table: Tensor) -> Tensor:
     return (flags > 0).reshape(*flags.shape, *extra).expand_as(table)
 
 
-def _scored(session: Session, flags: Tensor, table: Tensor, on: bool) -> dict[str, float] | None:
+def _moved(names: list[str], one: dict[str, float], other: dict[str, float]) -> list[str]:
+    """Scores that are not the same in both."""
+    return [n for n in names if not same_score(one.get(n, 0.0), other.get(n, 0.0))]
+
+
+def _scored(
+    session: Session, flags: Tensor, table: Tensor, on: bool | None,
+    weights: list[Tensor] | None = None,
+) -> dict[str, float] | None:  # fmt: skip
     """What `evaluate()` says where outputs of a table's shape are moved in the places whose flag is
-    up, or in those whose flag is not; None where it does not call the model batch by batch."""
+    up, in those whose flag is not, or in none, for weights as they are or for others; None where it
+    does not call the model batch by batch."""
     parts = list(tensors_in(program_of(session).batches[0]))
     place, shown = (next(n for n, t in enumerate(parts) if t is one) for one in (flags, table))
     batches = [list(tensors_in(b)) for b in session.val_epoch.batches]
@@ -101,13 +119,16 @@ def _scored(session: Session, flags: Tensor, table: Tensor, on: bool) -> dict[st
         named = any(t.shape == mine.shape and t.is_floating_point() for t in outputs)
         meant = [t for t in outputs if t.shape == told.shape and t.is_floating_point()]
         calls.append(named and len(meant) == 1)
-        if not calls[-1]:
+        if not calls[-1] or on is None:
             return output
         moved = meant[0] + (_behind(mine, told) == on).to(meant[0]) * meant[0].std()
         return mapped(lambda t: moved if t is meant[0] else t, output)
 
     with session.observe():
         session.model.train()
+        with torch.no_grad():
+            for parameter, value in zip(session.model.parameters(), weights or (), strict=False):
+                parameter.copy_(value)
         session.model.register_forward_hook(move)  # taken off where the model is put back
         try:
             scores = as_metrics(session.setup.evaluate())

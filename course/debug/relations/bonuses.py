@@ -12,7 +12,8 @@ from torch import Tensor
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
-from course.debug.relations.program import Program, close, program_of
+from course.debug.relations.program import Program, program_of
+from course.debug.relations.steps import Step, close
 from course.state.nested import mapped, tensors_in
 
 FAR = (10.0, 20.0, 40.0)
@@ -40,8 +41,8 @@ def without_end(session: Session) -> Iterator[Finding]:
         raise NotChecked("an optimizer makes the loss larger")
     if len(step.tape.of("backward")) != 1 or len(step.calls) != 1 or len(batches) < 2:
         raise NotChecked("a step is not one call of the model and one loss, or there is one batch")
-    shapes = _shapes(program, batches[0])
-    if len(shapes) not in PARTS or shapes != _shapes(program, batches[1]):
+    shapes = _shapes(step)
+    if len(shapes) not in PARTS or shapes != _shapes(program.step(batches[1])):
         raise NotChecked("the model does not return a few parts, or others for another batch")
     one, two = (_cost(program, b, None, 0.0) for b in batches[:2])
     if close(one, two, EQUAL) or not math.isfinite(one):
@@ -75,15 +76,9 @@ def _floats(output: Any) -> list[Tensor]:
     return [t for t in tensors_in(output) if t.is_floating_point()]
 
 
-def _shapes(program: Program, batch: Any) -> list[torch.Size]:
+def _shapes(step: Step) -> list[torch.Size]:
     """Of the parts of what the model returns in a step."""
-    found: list[list[torch.Size]] = []
-
-    def listen(_: object, args: object, output: Any) -> None:
-        found.append([t.shape for t in _floats(output)])
-
-    program.step(batch, prepare=lambda: program.model.register_forward_hook(listen))
-    return found[0] if len(found) == 1 else []
+    return [t.shape for t in _floats(step.outputs)] if len(step.calls) == 1 else []
 
 
 def _cost(program: Program, batch: Any, part: int | None, by: float) -> float:

@@ -14,7 +14,8 @@ from torch import Tensor
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.relations.joining import read_by_the_model
-from course.debug.relations.program import SAME, close, exchanged, program_of
+from course.debug.relations.program import exchanged, program_of
+from course.debug.relations.steps import SAME, close
 from course.state.nested import tensors_in
 
 DISTANCES = {"mse_loss", "smooth_l1_loss", "huber_loss", "l1_loss"}

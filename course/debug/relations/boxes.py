@@ -1,4 +1,4 @@
-"""Relation on overlaps of boxes in a loss: corners are taken from corners, not from centres."""
+"""Relations on overlaps of boxes in a loss or score: they are taken of corners, not of centres."""
 
 from __future__ import annotations
 
@@ -45,12 +45,40 @@ def overlap(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def scored(session: Session) -> Iterator[Finding]:
+    """The same of what `evaluate()` computes, where a batch holds boxes in some of its places."""
+    boxes = [t.detach().cpu() for b in session.val_epoch.batches for t in tensors_in(b)
+             if _has_sizes(t)]  # fmt: skip
+    if session.setup.evaluate is None or not boxes:
+        raise NotChecked("evaluate() reads no boxes given by centre and size")
+    real = [_real(b) for b in boxes]
+    mode = _Overlaps([*boxes, *real])
+    with session.observe(), mode:
+        session.setup.evaluate()
+    if mode.seen:
+        flat = torch.cat(real)
+        share = float((flat[:, 2:] <= flat[:, :2]).any(1).double().mean())
+        yield Finding(
+            "metric-wrong", "warning",
+            "evaluate() takes the smaller of two sizes minus the larger of two centres for the "
+            f"overlap of boxes: it reads them as corners, but then {share:.0%} of the "
+            f"{len(flat)} boxes of validation would end before they begin.",
+            {"boxes": len(flat), "inside_out": share, "times": mode.seen},
+            "corners = torch.cat([b[:, :2] - b[:, 2:] / 2, b[:, :2] + b[:, 2:] / 2], 1)",
+        )  # fmt: skip
+
+
+def _real(t: Tensor) -> Tensor:
+    """The boxes [N, 4] of a tensor, without rows of zeros, which stand for none."""
+    flat = t.reshape(-1, 4)
+    return flat[(flat != 0).any(1)]
+
+
 def _has_sizes(t: Tensor) -> bool:
     """Rows of four numbers, of which the last two are above 0 and often not after the first."""
     if not t.is_floating_point() or t.dim() < 2 or t.shape[-1] != 4 or t.numel() < 4 * LEAST_BOXES:
         return False
-    flat = t.reshape(-1, 4)
-    flat = flat[(flat != 0).any(1)]  # rows of zeros stand for no box
+    flat = _real(t)
     if len(flat) < LEAST_BOXES or not bool((flat[:, 2:] > 0).all()):
         return False
     return float((flat[:, 2:] <= flat[:, :2]).any(1).double().mean()) > INSIDE_OUT

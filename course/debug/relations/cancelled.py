@@ -29,6 +29,8 @@ NUDGE = 0.1
 def cancelled(session: Session) -> Iterator[Finding]:
     """A difference or a ratio of two that both have a gradient is not 0 or 1 for all weights."""
     program, found = program_of(session), []
+    if not any(map(_compares, program.first().tape.functions.called)):
+        raise NotChecked("a step takes no differences, ratios or distances")
     for number, batch in enumerate(program.batches[:STEPS]):
         mode = _Equal([p for p in program.model.parameters() if p.requires_grad])
         with session.observe():  # dropout stays on: two passes may differ by it alone
@@ -67,13 +69,12 @@ class _Equal(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
         result = function(*args, **(kwargs or {}))
-        name = getattr(function, "__name__", "").strip("_")
-        if self.found is None and (name in COMPARING or function in DISTANCES):
+        if self.found is None and _compares(function):
             two = [a for a in args[:2] if isinstance(a, Tensor) and a.requires_grad]
             if len(two) == 2 and result.requires_grad and _are_equal(*two):
                 size = self._gradient(two[0])
                 if size > 0 and self._gradient(result) < ROUNDED * size:
-                    self.found = name, two[0].shape
+                    self.found = function.__name__.strip("_"), two[0].shape
         return result
 
     def _gradient(self, tensor: Tensor) -> float:
@@ -84,6 +85,11 @@ class _Equal(TorchFunctionMode):
             tensor, self.parameters, back, retain_graph=True, allow_unused=True
         )
         return sum(float(g.double().norm()) for g in given if g is not None)
+
+
+def _compares(function: Any) -> bool:
+    name = getattr(function, "__name__", "").strip("_")
+    return name in COMPARING or function in DISTANCES
 
 
 def _are_equal(one: Tensor, other: Tensor) -> bool:

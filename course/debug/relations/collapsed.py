@@ -18,7 +18,8 @@ from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.thresholds import TINY
 from course.debug.relations.branches import Branches
-from course.debug.relations.program import Program, close, program_of
+from course.debug.relations.program import Program, program_of
+from course.debug.relations.steps import close
 from course.state.nested import cloned, mapped, tensors_in
 
 LEAST_ROWS = 4

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from statistics import fmean, stdev
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from course.debug.probes.loop import own_loop
 from course.debug.probes.metric import REPEATED
-from course.debug.probes.modes import close, evaluation_of
+from course.debug.probes.modes import close, evaluation_of, scored_with
 from course.debug.probes.report import SPENT, Finding
 from course.debug.probes.rescored import redrawn
 from course.debug.probes.session import (
@@ -23,6 +26,7 @@ from course.debug.probes.session import (
 )
 from course.debug.probes.splits import label_shift
 from course.debug.probes.thresholds import TINY
+from course.state.nested import mapped
 
 LONG = 48
 """Steps in either direction: a metric of all programs of the tests has begun to move by then."""
@@ -34,6 +38,15 @@ OF_CHOICES = ("reward", "return")
 """Words of what choices bring in: the loss that a policy is trained by need not fall for it."""
 OF_ORDERS = ("ndcg", "dcg", "mrr")
 """Words of metrics that are far from 0 for any order, so that each row's lies in a narrow range."""
+CALLED = ("recall", "precision", "sensitiv", "specific", "coverage", "f1", "iou", "dice", "detect")
+"""Words of metrics that one answer for all rows can drive up, e.g. recall where all is called
+positive: from a network that calls a few, either end of training may lie there."""
+RANKED = re.compile(r"@|_at_|(recall|precision)s?_?\d")
+"""Names of the same for the first few of an order, whose number no answer changes."""
+FAR = 30.0
+"""The one answer that is given for all, on either side of 0: beyond any threshold."""
+FEW = 4
+"""Classes of which each is tried as the one answer."""
 DRAWS, SPREADS = 12, 3.0
 """Random networks, and how many deviations of their metrics are chance: each end of such a range
 lies as far from most of them."""
@@ -63,7 +76,8 @@ def follows(session: Session) -> Iterator[Finding]:
         raise NotChecked("validation holds different classes, so its metric may fall")
     if session.is_spent(BUSY):
         raise NotChecked(SPENT)
-    name, start = names[0], seen.first[names[0]]
+    name = next((n for n in names if not is_one_sided(n)), names[0])
+    start = seen.first[name]
     noise = chance(seen, start)
     if among(OF_ORDERS, name):
         noise = min(noise, SPREADS * _spread(session, name) or noise)  # 0 if of other weights
@@ -76,6 +90,8 @@ def follows(session: Session) -> Iterator[Finding]:
         least = max(noise / 2, APART * (up - down))
         if up - down < 2 * noise or not (down < start - least and start + least < up):
             return
+        if is_one_sided(name) and not _constants(session, name) < start + least:
+            raise NotChecked("one answer for all rows has a better score, which tells no sign")
         ends.append((down, up))
     yield Finding(
         "loss-negated", "error",
@@ -98,6 +114,31 @@ def _other_classes(session: Session) -> bool:
 
 def among(words: tuple[str, ...], name: str) -> bool:
     return any(word in name.lower() for word in words)
+
+
+def is_one_sided(name: str) -> bool:
+    """A metric that one answer for all rows may drive up."""
+    return among(CALLED, name) and not RANKED.search(name.lower())
+
+
+def _constants(session: Session, name: str) -> float:
+    """The best score of outputs that are the same in all places: high, low, or for one class."""
+    ways: list[tuple[int, int]] = [(0, 0), (0, 1)]
+    ways += [(axis, n) for axis in (1, -1) for n in range(FEW)]
+
+    def scored(axis: int, number: int) -> float:
+        def same(t: Any) -> Any:
+            if not isinstance(t, Tensor) or not t.is_floating_point():
+                return t
+            if not axis or t.dim() < 2:
+                return torch.full_like(t, FAR if number else -FAR)
+            one = torch.full_like(t, -FAR)
+            one.select(axis, number % t.shape[axis]).fill_(FAR)
+            return one
+
+        return scored_with(session, lambda *args: mapped(same, args[2])).get(name, math.inf)
+
+    return max(scored(*way) for way in ways)
 
 
 def chance(seen: Evaluation, share: float) -> float:

@@ -11,7 +11,8 @@ from torch import Tensor
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.thresholds import ROUNDED, TINY
-from course.debug.relations.program import Call, Program, program_of
+from course.debug.relations.program import Program, program_of
+from course.debug.relations.steps import Call
 from course.state.nested import cloned, tensors_in
 
 MOST_NUMBERS = 32

@@ -13,7 +13,8 @@ from course.debug.probes.functions import LOSSES, SUMS
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.relations.model import EQUAL_SHARE
-from course.debug.relations.program import Call, Step, exchanged, program_of
+from course.debug.relations.program import exchanged, program_of
+from course.debug.relations.steps import Call, Step
 
 LEAST_GUESSED = 24
 """Numbers or tokens at the places drawn, below which their likeness to the inputs is chance."""

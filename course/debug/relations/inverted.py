@@ -12,7 +12,8 @@ from torch.overrides import TorchFunctionMode
 from course.debug.probes.functions import NOTS, shares_memory
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, as_metrics
-from course.debug.relations.program import close, program_of
+from course.debug.relations.program import program_of
+from course.debug.relations.steps import close
 
 EXACT = 1e-6
 """Relative change of a loss that rounding makes."""

@@ -12,7 +12,8 @@ from torch.utils.data import default_collate
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, clone
 from course.debug.relations.padding import PADDING_SHOWS
-from course.debug.relations.program import Call, Program, far, program_of
+from course.debug.relations.program import Program, far, program_of
+from course.debug.relations.steps import Call
 from course.state.nested import tensors_in
 
 ITEMS = 16

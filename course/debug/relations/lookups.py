@@ -80,10 +80,12 @@ def shared(session: Session) -> Iterator[Finding]:
 
     for batch in program.batches:
         program.step(batch, prepare=listen)
+        if not any(_may_share(table, named[table]) for table in tables):
+            return  # columns only get longer
     for table, name in tables.items():
-        met = [ids for ids in named[table] if ids.dim() == 2 and ids.shape[1] > 1]
-        if not met or len({ids.shape[1] for ids in met}) > 1:
+        if not _may_share(table, named[table]):
             continue
+        met = _by_columns(named[table])
         lengths = torch.cat(met).amax(0) + 1
         highest = int(lengths.max())
         if len(set(lengths.tolist())) > 1 and int(lengths.sum()) == table.num_embeddings:
@@ -96,6 +98,19 @@ def shared(session: Session) -> Iterator[Finding]:
                 f"ids = ids + torch.tensor({[0, *lengths.cumsum(0).tolist()[:-1]]})",
             )  # fmt: skip
             return
+
+
+def _by_columns(looked_up: list[Tensor]) -> list[Tensor]:
+    """Indices in several columns [B, K]."""
+    return [ids for ids in looked_up if ids.dim() == 2 and ids.shape[1] > 1 and len(ids)]
+
+
+def _may_share(table: nn.Embedding, looked_up: list[Tensor]) -> bool:
+    """It is looked up in as many columns each time, with no more values together than rows."""
+    met = _by_columns(looked_up)
+    if not met or len({ids.shape[1] for ids in met}) > 1:
+        return False
+    return int((torch.cat(met).amax(0) + 1).sum()) <= table.num_embeddings
 
 
 def in_range(session: Session) -> Iterator[Finding]:

@@ -13,7 +13,8 @@ from course.debug.probes.one_table import other_rows
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.relations.joining import is_among, read_by_the_model
-from course.debug.relations.program import Call, Program, close, exchanged, far, program_of
+from course.debug.relations.program import Program, exchanged, far, program_of
+from course.debug.relations.steps import Call, close
 from course.state.nested import tensors_in
 
 EXACT = 1e-6
@@ -43,7 +44,7 @@ def held_out(session: Session) -> Iterator[Finding]:
               and len(t) == t.numel() == rows and not (n in read and _heeds(program, t))
               ]  # fmt: skip
     base = program.step(batch).loss  # of one seed, as are all that are compared with it
-    if not close(base, program.step(batch).loss, EXACT):
+    if not close(base, program.step(batch, anew=True).loss, EXACT):
         raise NotChecked("the loss of one batch is random")
     for y in labels:
         if (held := _chosen_to_validate(session, leaves)) is not None:

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, as_list
-from course.debug.relations.program import SAME, far, program_of
+from course.debug.relations.program import far, program_of
+from course.debug.relations.steps import SAME
 from course.state.nested import tensors_in
 
 PLAIN = (nn.Linear, nn.modules.conv._ConvNd)

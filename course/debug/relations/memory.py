@@ -55,6 +55,8 @@ def optimizer_state(session: Session) -> Iterator[Finding]:
 def states(session: Session) -> Iterator[Finding]:
     """States of one module, taken at different times and kept together, are copies."""
     program, seen = program_of(session), _States()
+    if not program.first().tape.took_states:
+        raise NotChecked("a step takes no state_dict()")
     with session.observe():
         original = nn.Module.state_dict
         hooks = (register_module_forward_pre_hook(seen.look),

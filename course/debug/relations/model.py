@@ -15,7 +15,8 @@ from torch.utils.data import RandomSampler
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, pair
 from course.debug.probes.thresholds import UNLABELLED
-from course.debug.relations.program import Call, changed, far, program_of
+from course.debug.relations.program import changed, far, program_of
+from course.debug.relations.steps import Call
 from course.state.nested import tensors_in
 
 VISIBLE = 1e-3

@@ -25,6 +25,8 @@ APART = 1e-3
 """Difference of two rows' shares of noise that rounding does not make."""
 LEAST_TWINS = 4
 """Pairs of rows that are told the same number, from which their shares of noise can be compared."""
+OF_ROWS = DRAWS - {torch.randperm}
+"""Functions that draw numbers, and no order."""
 LEAST_NUMBERS = 8
 """Numbers drawn below which two steps may draw the same by chance."""
 
@@ -35,6 +37,8 @@ def anew(session: Session) -> Iterator[Finding]:
         raise NotChecked("needs train_step")
     program = program_of(session)
     batches = program.batches
+    if session.loop.tape.functions.called.isdisjoint(OF_ROWS):  # which ran with dropout, too
+        raise NotChecked("a step draws no random numbers for the rows of its batch")
     with session.observe():
         drawn = []
         for number in range(STEPS):
@@ -64,6 +68,8 @@ def seen(session: Session) -> Iterator[Finding]:
     """If the outputs should predict the noise, that noise is in the model's inputs."""
     program = program_of(session)
     batch = program.batches[0]
+    if not program.first().calls_any(OF_ROWS):
+        raise NotChecked("outputs are not compared with what the step draws")
     rows = {len(t) for t in tensors_in(batch) if t.dim()}
     mode = _Drawn(rows)
     step = program.step(batch, within=mode)
@@ -93,6 +99,8 @@ def level_told(session: Session) -> Iterator[Finding]:
     """A model that gets rows mixed with noise is told the right noise level of each row."""
     program = program_of(session)
     batch = program.batches[0]
+    if not program.first().calls_any(OF_ROWS):
+        raise NotChecked("no rows are mixed with noise")
     rows = {len(t) for t in tensors_in(batch) if t.dim()}
     mode = _Drawn(rows)
     step = program.step(batch, within=mode)
@@ -152,7 +160,7 @@ class _Drawn(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
         result = function(*args, **(kwargs or {}))
-        drawn = function in DRAWS and function is not torch.randperm and isinstance(result, Tensor)
+        drawn = function in OF_ROWS and isinstance(result, Tensor)
         if drawn and result.dim() and len(result) in self.rows and result.numel() >= LEAST_NUMBERS:
             if self.turned == len(self.values):
                 result = -result

@@ -11,7 +11,7 @@ from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.thresholds import ZERO
 from course.debug.relations.program import Program, program_of
-from course.state.nested import mapped, tensors_in
+from course.state.nested import mapped
 
 BATCHES = 3
 """Batches in all of which the loss wants the same."""
@@ -69,16 +69,8 @@ def _given(program: Program, batch: Any) -> tuple[list[Tensor], bool, float]:
     Raises:
         NotChecked: Some of it is not trained.
     """
-    found: list[Tensor] = []
-    given: list[Tensor] = []
-
-    def listen(_: object, args: object, output: object) -> None:
-        for t in tensors_in(output):
-            given.append(t.detach())
-            if t.requires_grad:
-                t.register_hook(lambda slope: found.append(slope.detach()))
-
-    step = program.step(batch, prepare=lambda: program.model.register_forward_hook(listen))
+    step = program.step(batch)
+    given, found = step.outputs, step.slopes
     whole = [t for call in step.calls for t in call.tensors]
     if not given or any(not t.is_floating_point() or not t.dim() for t in given):
         raise NotChecked("the model does not give numbers for each row alone")

@@ -15,7 +15,8 @@ from torch.overrides import TorchFunctionMode
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.thresholds import PADDED_ROWS, TINY
-from course.debug.relations.program import SAME, Call, Program, changed, far, program_of
+from course.debug.relations.program import Program, changed, far, program_of
+from course.debug.relations.steps import SAME, Call
 from course.state.nested import tensors_in
 
 PADDING_SHOWS = 0.1

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from course.debug.probes.session import NotChecked, Session, is_a_pair
-from course.debug.relations.program import changed, close, program_of
+from course.debug.relations.program import changed, program_of
+from course.debug.relations.steps import close
 from course.state.nested import tensors_in
 
 MOST_PARTS = 8

@@ -13,7 +13,8 @@ from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, pair
 from course.debug.probes.tape import Tape
 from course.debug.probes.thresholds import CHANGED, ROUNDED, TINY
-from course.debug.relations.program import Call, Program, changed, program_of, without_dropout
+from course.debug.relations.program import Program, changed, program_of, without_dropout
+from course.debug.relations.steps import Call
 from course.state.nested import cloned, tensors_in
 
 MOST_PARTS = 16

@@ -14,13 +14,15 @@ import torch.nn.functional as F
 from torch import Tensor, distributions
 from torch.overrides import TorchFunctionMode
 
+from course.debug.probes.draws import DRAWS
 from course.debug.probes.functions import LOSSES
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, clone
 from course.debug.probes.tape import Tape, patched
 from course.debug.probes.thresholds import CHANGED, ROUNDED, TINY
 from course.debug.relations.joining import read_by_the_model
-from course.debug.relations.program import Program, changed, close, program_of, without_dropout
+from course.debug.relations.program import Program, changed, program_of, without_dropout
+from course.debug.relations.steps import close
 from course.state.nested import tensors_in
 
 DISTANCES = {F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.l1_loss}
@@ -120,6 +122,8 @@ def played(session: Session) -> Iterator[Finding]:
     to the first.
     """
     program, twice = program_of(session), 0
+    if not program.first().calls_any(DRAWS):
+        raise NotChecked("a step draws no random numbers")
     for batch in program.batches[:PLAYED]:
         seen = _Played()
         cost = program.step(batch, within=seen.listening()).loss

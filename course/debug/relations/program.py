@@ -10,54 +10,20 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from course.debug.probes.functions import is_transformed
 from course.debug.probes.session import NotChecked, Session, as_float
-from course.debug.probes.tape import Event, Tape, changes_by_mode
+from course.debug.probes.tape import Tape, changes_by_mode
+from course.debug.relations.steps import Call, Step, close
 from course.state.nested import cloned, mapped, tensors_in
 
-SAME = 1e-4
-"""Change of an output, in its own standard deviations, that float32 makes by another order of
-summing (up to 2e-6 on the sound programs of the tests) stays well below."""
-LEAST_LOSS = 1e-6
-"""Losses below are compared as if they were so large: near 0 rounding is no small part of them."""
-
-
-@dataclass
-class Call:
-    """One call of the model inside a training step."""
-
-    args: tuple
-    kwargs: dict[str, Any]
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """All tensors that the model got."""
-        return list(tensors_in([self.args, self.kwargs]))
-
-
-@dataclass
-class Step:
-    """One call of the author's step on one batch."""
-
-    calls: list[Call]
-    tape: Tape
-    loss: float
-    """The loss on which backward was called; if there was none, what the step returned."""
-
-    @property
-    def losses(self) -> list[Event]:
-        """Calls of torch's losses that a gradient flows through."""
-        return [event for event in self.tape.of("loss") if event.graph]
-
-    @property
-    def is_one_of_torchs(self) -> bool:
-        """backward is called directly on a single torch loss."""
-        return len(self.losses) == 1 and close(self.losses[0].value, self.loss)
+MOST_KEPT = 4
+"""Batches, the first ones, of which a plain step is kept for all relations that look at it."""
 
 
 class Program:
@@ -68,6 +34,12 @@ class Program:
         setup = session.setup
         self.make_step = setup.train_step or session.plain_step
         self.model: nn.Module = session.model
+        self.kept: dict[tuple[int, int], Step] = {}
+        """Plain steps, by the place of the batch and the seed."""
+        self._call: Call | None = None
+        self._replayed: list[Tensor] = []
+        self._reason = ""
+        """Why there is no single call of the model, if that is known."""
 
     @property
     def batches(self) -> list[Any]:
@@ -88,6 +60,7 @@ class Program:
         prepare: Any = None,
         within: Any = None,
         copied: bool = True,
+        anew: bool = False,
     ) -> Step:
         """Make one step and record it; weights and random numbers are restored afterwards.
 
@@ -98,41 +71,74 @@ class Program:
             within: Context entered around the step only: a mode that intercepts torch's functions
                 would also see the snapshot, which calls thousands.
             copied: Pass in a copy of the batch, since the step may change it.
+            anew: Make it even if a plain step on this batch is kept: to see whether it is the
+                same again, or while something else listens.
 
         Raises:
             NotChecked: The step raises.
         """
+        plain = prepare is within is None and copied
+        key = self._key(batch, seed) if plain else None
+        if key in self.kept and not anew:
+            return self.kept[key]
         calls: list[Call] = []
+        outputs: list[Tensor] = []
+        slopes: list[Tensor] = []
 
         def listen(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
             if module is self.model:  # and no copy that the step makes of it
                 calls.append(Call(*_detached((args, kwargs))))
 
+        def hear(module: nn.Module, args: tuple, output: Any) -> None:
+            if module is self.model and not is_transformed():
+                for t in tensors_in(output):
+                    outputs.append(t.detach())
+                    if t.requires_grad:
+                        t.register_hook(lambda slope: slopes.append(slope.detach().clone()))
+
         session = self.session
+        given = cloned(batch) if copied else batch
         tape = Tape(self.model, session.optimizers, session.setup.scheduler)
         with session.observe(), without_dropout(self.model):
             torch.manual_seed(seed)
+            fresh = self._generator()
             if prepare is not None:
                 with torch.no_grad():
                     prepare()
-            handle = self.model.register_forward_pre_hook(listen, with_kwargs=True)
+            handles = [self.model.register_forward_pre_hook(listen, with_kwargs=True)]
+            if plain:
+                handles.append(self.model.register_forward_hook(hear))
             try:
                 with tape.running(), within or contextlib.nullcontext():
-                    returned = self.make_step(cloned(batch) if copied else batch)
+                    returned = self.make_step(given)
             except NotChecked:
                 raise
             except Exception as error:
                 raise NotChecked(f"the step raises {type(error).__name__} here") from error
             finally:
-                handle.remove()
+                for handle in handles:
+                    handle.remove()
+            drew = _has_drawn(fresh, self._generator())
         backwards = [event.loss for event in tape.of("backward")]
-        return Step(calls, tape, math.fsum(backwards) if backwards else as_float(returned))
+        loss = math.fsum(backwards) if backwards else as_float(returned)
+        step = Step(calls, tape, loss, given, outputs, slopes, drew)
+        if key is not None:
+            self.kept.setdefault(key, step)
+        return step
+
+    def _key(self, batch: Any, seed: int) -> tuple[int, int] | None:
+        """The place of one of the first batches, as the loader yields it, and the seed."""
+        known = self.session.epoch.batches[:MOST_KEPT]
+        return next(((n, seed) for n, b in enumerate(known) if b is batch), None)
+
+    def _generator(self) -> Tensor | None:
+        """State of torch's global generator; None where a device has its own, or no fixed order."""
+        devices = {p.device.type for p in self.model.parameters()}
+        return torch.get_rng_state() if devices <= {"cpu"} else None
 
     def first(self) -> Step:
         """The step on the first batch, made once."""
-        if "program first step" not in self.session.memory:
-            self.session.memory["program first step"] = self.step(self.batches[0])
-        return self.session.memory["program first step"]
+        return self.step(self.batches[0])
 
     def steady_loss(self, batch: Any, prepare: Any = None) -> float:
         """The loss of a batch.
@@ -140,17 +146,32 @@ class Program:
         Raises:
             NotChecked: The loss is not the same for two seeds, or not finite.
         """
-        one, two = (self.step(batch, seed=seed, prepare=prepare).loss for seed in (0, 1))
-        if not math.isfinite(one) or not close(one, two):
+        one = self.step(batch, prepare=prepare)
+        alone = one.drew or not self._repeats
+        two = self.step(batch, seed=1, prepare=prepare) if alone else one
+        if not math.isfinite(one.loss) or not close(one.loss, two.loss):
             raise NotChecked("the loss of one batch is random")
-        return one
+        return one.loss
 
-    def replay(self, call: Call, seed: int = 0) -> list[Tensor]:
+    @cached_property
+    def _repeats(self) -> bool:
+        """The first step costs the same again: what it reads is put back as it was, which a live
+        iterator cannot be."""
+        return self.step(self.batches[0], seed=1).loss == self.first().loss
+
+    def replay(self, call: Call, seed: int = 0, *, anew: bool = False) -> list[Tensor]:
         """The model's tensors for the same call in eval mode, from the snapshot.
+
+        Args:
+            call: As the model was called.
+            seed: Seed of torch's global generator.
+            anew: Call the model even if what it gives is kept, because something else listens.
 
         Raises:
             NotChecked: It raises.
         """
+        if call is self._call and seed == 0 and not anew:
+            return list(self._replayed)
         with self.session.observe(), torch.no_grad():
             return self.run(call, seed)
 
@@ -175,13 +196,33 @@ class Program:
         Raises:
             NotChecked: There is none, or several, or the model draws at random in eval mode.
         """
+        if self._reason:
+            raise NotChecked(self._reason)
+        if self._call is None:
+            try:
+                self._replayed, self._call = self._look_at_call()
+            except NotChecked as reason:
+                self._reason = str(reason)
+                raise
+        return self._call
+
+    def _look_at_call(self) -> tuple[list[Tensor], Call]:
         calls = self.first().calls
         if len(calls) != 1:
             raise NotChecked(f"a step calls the model {len(calls)} times")
-        once, twice = (self.replay(calls[0], seed) for seed in (0, 1))
+        with self.session.observe(), torch.no_grad():
+            torch.manual_seed(0)
+            fresh = self._generator()
+            once = self.run(calls[0])
+            drew = _has_drawn(fresh, self._generator())
+        twice = self.replay(calls[0], 1) if drew else once
         if not once or far(once, twice) > 0:
             raise NotChecked("the model returns no tensor, or a different one each time")
-        return calls[0]
+        return once, calls[0]
+
+
+def _has_drawn(before: Tensor | None, after: Tensor | None) -> bool:
+    return before is None or after is None or not torch.equal(before, after)
 
 
 def program_of(session: Session) -> Program:
@@ -215,11 +256,6 @@ def far(one: list[Tensor], other: list[Tensor]) -> float:
             spread = float(a.float().std(correction=0)) or 1.0
             found = max(found, float((a.float() - b.float()).abs().max()) / spread)
     return found
-
-
-def close(a: float, b: float, tolerance: float = SAME) -> bool:
-    """Whether two losses are equal but for rounding."""
-    return abs(a - b) <= tolerance * max(abs(a), abs(b), LEAST_LOSS)
 
 
 @contextlib.contextmanager

@@ -53,7 +53,7 @@ def in_one_batch(session: Session) -> Iterator[Finding]:
         found = [_scored(session, sampler, s, middle, seed=n) for n, s in enumerate(sizes)]
         told = list(_apart(names, found, kept, size))
     if not told:  # to a fresh model all batches may cost the same
-        weights = _trained(session)
+        weights = trained(session)
         found = [_scored(session, sampler, s, weights=weights, seed=n) for n, s in enumerate(sizes)]
         told = list(_apart(names, found, kept, size))
     if told and _draws_by_batch(session, sampler):
@@ -107,7 +107,7 @@ def _scored(
     return found
 
 
-def _trained(session: Session) -> list[Tensor]:
+def trained(session: Session) -> list[Tensor]:
     """The model's weights after some of the author's steps.
 
     Raises:

@@ -6,7 +6,6 @@ the last one to be trained.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +14,8 @@ from torch import Tensor, nn
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
-from course.debug.relations.program import Program, close, program_of
+from course.debug.relations.program import Program, program_of
+from course.debug.relations.steps import close
 from course.state.nested import mapped, tensors_in
 
 LEAST_CALLS = 3
@@ -66,25 +66,12 @@ def goes_back(session: Session) -> Iterator[Finding]:
 def _calls(program: Program) -> tuple[dict[nn.Module, int], set[int]]:
     """How often each layer with weights is called in the first forward, and the sizes of what the
     model gets other than its rows."""
-    counts: Counter[nn.Module] = Counter()
-    forwards: list[int] = []  # beginnings and ends: within the first there is one
-
-    def prepare() -> None:
-        program.model.register_forward_pre_hook(enter)
-        program.model.register_forward_hook(enter)
-        for layer in program.model.modules():
-            if layer is not program.model and any(p.requires_grad for p in layer.parameters()):
-                layer.register_forward_hook(count)
-
-    def enter(*_: Any) -> None:
-        forwards.append(1)
-
-    def count(layer: nn.Module, *_: Any) -> None:
-        counts[layer] += len(forwards) == 1
-
-    calls = program.step(program.batches[0], prepare=prepare).calls
-    sizes = {size for t in (calls[0].tensors if calls else []) for size in t.shape[1:]}
-    return dict(counts), sizes
+    step = program.first()
+    parts = {id(m): m for m in program.model.modules()}
+    counts = {parts[key]: number for key, number in step.tape.calls_within.items()
+              if any(p.requires_grad for p in parts[key].parameters())}  # fmt: skip
+    sizes = {size for t in (step.calls[0].tensors if step.calls else []) for size in t.shape[1:]}
+    return counts, sizes
 
 
 class _Rounds:

@@ -10,11 +10,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from course.debug.probes.checkpoints import _call, _wants
 from course.debug.probes.modes import close
 from course.debug.probes.report import Finding
 from course.debug.probes.session import STEPS, NotChecked, Session, as_metrics, clone, same
 from course.debug.probes.tape import Tape
+from course.debug.probes.traces import called, wants
 
 
 def best(session: Session) -> Iterator[Finding]:
@@ -64,10 +64,10 @@ def _run(session: Session, file: Path, load: bool) -> tuple[list[Tensor], dict[s
                 setup.train(epoch)
             if not any(not e.grad for e in tape.of("forward")):
                 raise NotChecked("train() scores nothing while it runs")
-            saved = _call(setup.save, file, "save")
+            saved = called(setup.save, file, "save")
             if load:
-                given = file if saved is None or _wants(setup.load) == "path" else clone(saved)
-                _call(setup.load, given, "load")
+                given = file if saved is None or wants(setup.load) == "path" else clone(saved)
+                called(setup.load, given, "load")
             torch.manual_seed(1)
             _throw_off(session)
             setup.train(epoch)

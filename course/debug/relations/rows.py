@@ -12,16 +12,8 @@ from torch.utils.data import RandomSampler
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, as_float, clone
 from course.debug.relations.padding import PADDING_SHOWS, _with_and_without, only_behind
-from course.debug.relations.program import (
-    SAME,
-    Call,
-    Step,
-    changed,
-    close,
-    far,
-    program_of,
-    without_dropout,
-)
+from course.debug.relations.program import changed, far, program_of, without_dropout
+from course.debug.relations.steps import SAME, Call, Step, close
 from course.state.nested import tensors_in
 
 LEAST_ROWS = 8
@@ -60,10 +52,8 @@ def order(session: Session) -> Iterator[Finding]:
     if len(program.first().calls) > MOST_CALLS or len(program.first().tape.of("step")) > 1:
         raise NotChecked("a batch is trained on in several steps or many calls")
     rows = torch.arange(size - size % 2)
-    whole = changed(batch, lambda t: t[rows.to(t.device)])
+    whole = changed(batch, lambda t: t[rows.to(t.device)]) if size % 2 else batch
     base = program.steady_loss(whole)
-    if _draws(session, whole):
-        raise NotChecked("the step draws at random for each row")
     costs, given = [], _given(program.step(whole))
     for move in ORDERS:
         moved = move(rows)
@@ -73,6 +63,8 @@ def order(session: Session) -> Iterator[Finding]:
         costs.append(step.loss)
         if abs(base - costs[-1]) <= SAME * max(abs(base), LEAST_SHOWN):
             return
+    if _draws(session, whole):
+        raise NotChecked("the step draws at random for each row")
     yield Finding(
         "depends-on-order", "warning",
         "The loss of a shuffled batch changes when its rows, inputs and targets together, are "

@@ -22,6 +22,8 @@ LOG_SUMS = {torch.logsumexp, Tensor.logsumexp}
 MINUS = {torch.sub, Tensor.sub, Tensor.__sub__}
 OF_LOGITS = {F.logsigmoid, F.binary_cross_entropy_with_logits}
 """Functions that take a sigmoid of what they get."""
+HEARD = {F.cross_entropy, F.binary_cross_entropy_with_logits}
+"""Functions of which the tape already knows whether they get what a softmax or a sigmoid gave."""
 
 
 def again(session: Session) -> Iterator[Finding]:
@@ -31,6 +33,12 @@ def again(session: Session) -> Iterator[Finding]:
     of numbers from 0 to 1 lies between 1 / (1 + (C - 1) e) and e / (e + C - 1).
     """
     program, mode = program_of(session), _Squeezed()
+    called = program.first().tape.functions.called
+    heard = called & (LOG_SUMS | LOG_SOFTMAX | OF_LOGITS | {F.cross_entropy})
+    if not heard:
+        raise NotChecked("no log-probabilities of scores are taken")
+    if heard <= HEARD and not any(e.squeezed for e in program.first().tape.of("loss")):
+        return
     program.step(program.batches[0], within=mode)
     for kind, (seen, twice, classes) in mode.counts.items():
         if not twice or twice <= OFTEN * seen:

@@ -13,7 +13,8 @@ from course.debug.probes.frozen import gets_gradient, is_declared_frozen
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.thresholds import CHANGED, TINY
-from course.debug.relations.program import Call, Program, program_of, without_dropout
+from course.debug.relations.program import Program, program_of, without_dropout
+from course.debug.relations.steps import Call
 from course.state.nested import cloned, tensors_in
 
 SLIGHT, LARGE = 1e-3, 0.5

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch import Tensor
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, pair
 from course.debug.probes.tape import Event
 from course.debug.probes.thresholds import OFTEN, TINY
 from course.debug.relations.ahead import left_out
-from course.debug.relations.joining import is_among, read_by_the_model
-from course.debug.relations.noise import drawn_for_rows
-from course.debug.relations.program import Call, Program, program_of
-from course.state.nested import cloned, tensors_in
+from course.debug.relations.joining import read_by_the_model
+from course.debug.relations.program import program_of
+from course.state.nested import tensors_in
 
 OF_CLASSES = {"cross_entropy", "nll_loss"}
 SAME_LABELS = 0.5
@@ -26,11 +24,6 @@ MOVES = (1, 2)
 PULLED, MOST_PULLED = 4, 12
 """Batches in which it is seen where the loss pulls the outputs, and at most so many where few
 inputs of these are clearly one example's."""
-MASKED, LEAST_MASKED = 3, 12
-"""Batches of which all targets are looked at, and targets that are of one class by no chance."""
-NOISED = 0.2
-"""Noise over the data's own spread from which it is there to be removed: what spreads numbers of
-few levels evenly, as densities ask for, is smaller."""
 LEAST_ROWS = 4
 """Examples of a batch among which the nearest two say something."""
 LEAST_PULLED = 48
@@ -93,138 +86,6 @@ def _alike(labels: Tensor, inputs: Tensor) -> bool:
     return float((labels == inputs)[counted].float().mean()) > SAME_LABELS
 
 
-def overwritten(session: Session) -> Iterator[Finding]:
-    """What a step writes into its batch does not become the target.
-
-    labels = tokens makes no copy: if tokens are masked afterwards, so are the labels.
-    """
-    program = program_of(session)
-    batch = cloned(program.batches[0])
-    before = [t.clone() for t in tensors_in(batch)]
-    step = program.step(batch, copied=False)
-    given = [t for call in step.calls for t in call.tensors]
-    written = [after[after != old] for old, after in zip(before, tensors_in(batch), strict=False)
-               if old.shape == after.shape and not torch.equal(old, after)
-               and not after.is_floating_point() and is_among(after, given)]  # fmt: skip
-    if not written:
-        raise NotChecked("the step does not change any tokens that the model reads")
-    for event in step.losses:
-        if event.name not in OF_CLASSES:
-            continue
-        met = event.targets[event.targets >= 0].unique().cpu()
-        if len(met) == 1 and any(len(w) and bool((w.cpu() == met).all()) for w in written):
-            yield Finding(
-                "wrong-targets", "error",
-                f"The step writes {int(met)} into its batch, and the targets of its loss are all "
-                f"{int(met)}: labels and inputs are one tensor, and masking the inputs has masked "
-                "the labels.",
-                {"written": int(met), "targets": event.targets.numel()},
-                "labels = tokens.clone()  # before tokens[mask] = MASK",
-            )  # fmt: skip
-            return
-
-
-def masked_too(session: Session) -> Iterator[Finding]:
-    """Masking the inputs in the data does not mask the targets.
-
-    They share their memory, or did when the inputs were masked: then each target that counts is
-    what the model is shown in its place.
-    """
-    program = program_of(session)
-    met, copied = [], True
-    for number, one in enumerate(program.batches[:MASKED]):
-        step = program.step(one) if number else program.first()
-        losses = [e for e in step.losses if e.name in OF_CLASSES]
-        if len(losses) != 1 or losses[0].inputs.dim() < 2 or losses[0].inputs.shape[1] < 3:
-            raise NotChecked("the step has no single loss of classes")
-        met.append(losses[0].targets[losses[0].targets >= 0].flatten().cpu())
-        copied = copied and _are_shown(losses[0].targets, step.calls)
-        if not copied and not _held_together(session):
-            raise NotChecked("no two parts of an example or a batch are the same integers")
-    classes, answers = torch.cat(met).unique(), sum(map(len, met))
-    others = {int(v) for t in tensors_in(program.batches[0]) for v in t.unique()
-              if not t.is_floating_point() and t.dtype != torch.bool}  # fmt: skip
-    if len(classes) == 1 and answers >= LEAST_MASKED and len(others) > len(classes) + 2:
-        yield Finding(
-            "wrong-targets", "error",
-            f"All {answers} targets of {len(met)} batches are {int(classes[0])}, and "
-            + ("the input in each one's place is the same: " if copied else
-               "two parts of the data are one tensor: ")
-            + "masking the inputs has masked the labels.",
-            {"targets": answers, "the_one": int(classes[0]), "batches": len(met)},
-            "labels = ids.clone()  # before ids[mask] = MASK",
-        )  # fmt: skip
-
-
-def _are_shown(targets: Tensor, calls: list[Call]) -> bool:
-    """Some targets count and others are left out, and those that count are the model's input in
-    the same place."""
-    counted = targets.flatten() >= 0
-    return bool(counted.any()) and not bool(counted.all()) and any(
-        t.numel() == len(counted) and not t.is_floating_point()
-        and bool((t.flatten() == targets.flatten())[counted].all())
-        for call in calls for t in call.tensors
-    )  # fmt: skip
-
-
-def _held_together(session: Session) -> bool:
-    """Two parts of an example, or of a batch as it comes, lie in one place."""
-    loader = session.setup.train_loader
-    if not isinstance(loader, DataLoader):
-        return False
-    with session.observe():
-        data = loader.dataset
-        if _shares_memory(next(iter(loader), None)):
-            return True
-        sized = hasattr(data, "__getitem__") and hasattr(data, "__len__")
-        return sized and len(data) > 0 and _shares_memory(data[0])
-
-
-def _shares_memory(example: object) -> bool:
-    """Two of its tensors of integers are one."""
-    parts = [t for t in tensors_in(example) if not t.is_floating_point() and t.dim()]
-    places = [(t.data_ptr(), t.shape) for t in parts if t.numel() and t.dtype != torch.bool]
-    return len(set(places)) < len(places)
-
-
-def noised_too(session: Session) -> Iterator[Finding]:
-    """Noise that a step writes into the model's inputs is not in what they are compared with."""
-    program = program_of(session)
-    batch = cloned(program.batches[0])
-    before = [t.clone() for t in tensors_in(batch)]
-    mode = drawn_for_rows(batch)
-    step = program.step(batch, copied=False, within=mode)
-    given = [t for call in step.calls for t in call.tensors]
-    met = [*mode.targets, *(e.targets for e in step.losses if isinstance(e.targets, Tensor))]
-    after = list(tensors_in(batch))
-    for place, (old, new) in enumerate(zip(before, after, strict=False)):
-        if not new.is_floating_point() or old.shape != new.shape or torch.equal(old, new):
-            continue
-        noise = float((new - old).std() / old.std().clamp_min(TINY))
-        both = noise > NOISED and is_among(new, given) and is_among(new, met)
-        drawn = [n for n, d in enumerate(mode.values) if d.shape == new.shape]
-        if both and any(_depends_on(program, n, place) for n in drawn):
-            yield Finding(
-                "wrong-targets", "error",
-                f"The step writes noise, {noise:.2g} times as large as the data, into a tensor of "
-                "its batch, which is both the model's input and the target: the clean data is "
-                "gone, and the model learns to give back the noise.",
-                {"noise_over_data": noise, "shape": list(new.shape)},
-                "noisy = clean + noise  # a new tensor; add_ and += change clean, too",
-            )  # fmt: skip
-            return
-
-
-def _depends_on(program: Program, draw: int, place: int) -> bool:
-    """What a step leaves in a tensor of its batch changes with one of the draws for its rows."""
-    left = []
-    for turned in (None, draw):
-        batch = cloned(program.batches[0])
-        program.step(batch, copied=False, within=drawn_for_rows(batch, turned))
-        left.append(list(tensors_in(batch))[place])
-    return not torch.equal(*left)
-
-
 def merged(session: Session) -> Iterator[Finding]:
     """Different labels have different targets, if the loss makes several from each label."""
     loop = session.loop
@@ -263,8 +124,12 @@ def own_label(session: Session) -> Iterator[Finding]:
     first = program_of(session).first()
     if len(first.calls) != 1 or not all(e.name in OF_CLASSES for e in first.losses):
         raise NotChecked("a step does not call the model once for a cross-entropy")
-    right = away = seen = mixtures = 0
+    right = away = seen = 0
+    met: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+    ahead = [len(pair(b)[0]) for b in session.epoch.batches[:PULLED]]
     for number, batch in enumerate(session.epoch.batches[:MOST_PULLED]):
+        if seen >= LEAST_PULLED and right >= OFTEN * (seen + sum(ahead[number:])):
+            return  # whatever the batches ahead are like
         if number >= PULLED and seen >= LEAST_PULLED:
             break
         x, y = pair(batch)
@@ -288,10 +153,11 @@ def own_label(session: Session) -> Iterator[Finding]:
         right += int((pull.argmin(1) == own)[clear].sum())
         away += int((pull.argmax(1) == own)[clear].sum())
         seen += int(clear.sum())
-        mixtures += int(_between_two(inputs, x, nearest)[clear].sum())
+        met.append((inputs, x, nearest, clear))
     if seen < LEAST_PULLED:
         raise NotChecked(f"fewer than {LEAST_PULLED} inputs are clearly one example's")
     if right < OFTEN * seen and away < OFTEN * seen:  # else a loss with the other sign
+        mixtures = sum(int(_between_two(*three)[clear].sum()) for *three, clear in met)
         mixed = mixtures > OFTEN * seen
         yield Finding(
             "wrong-targets" if mixed else "labels-shuffled", "error",
@@ -306,21 +172,13 @@ def own_label(session: Session) -> Iterator[Finding]:
 
 def _pulled(session: Session, batch: object) -> tuple[Tensor, Tensor, list[Tensor]]:
     """What the model got in a step, the gradient at its outputs, and the targets met."""
-    inputs: list[Tensor] = []
-    pulls: list[Tensor] = []
-
-    def listen(model: nn.Module, args: tuple, output: object) -> None:
-        if isinstance(output, Tensor) and output.requires_grad and isinstance(args[0], Tensor):
-            inputs.append(args[0].detach().clone())
-            output.register_hook(lambda gradient: pulls.append(gradient.detach().clone()))
-
-    def prepare() -> None:
-        session.model.register_forward_hook(listen)  # taken off where the step is put back
-
-    step = program_of(session).step(batch, prepare=prepare)
-    if len(step.calls) != 1 or len(inputs) != 1 or len(pulls) != 1:
+    step = program_of(session).step(batch)
+    inputs = [call.args[0] for call in step.calls if call.args]
+    if len(inputs) != len(step.calls) != 1 or not len(step.outputs) == len(step.slopes) == 1:
         raise NotChecked("a step does not call the model once")
-    return inputs[0], pulls[0], [e.targets for e in step.losses]
+    if not isinstance(inputs[0], Tensor):
+        raise NotChecked("the model's first input is not a tensor")
+    return inputs[0], step.slopes[0], [e.targets for e in step.losses]
 
 
 def _is_label(labels: Tensor, losses: list[Event]) -> Tensor:

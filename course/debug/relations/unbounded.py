@@ -43,13 +43,17 @@ def below(session: Session) -> Iterator[Finding]:
     if not 1 < len(columns) <= MOST_COLUMNS or len(program.first().tape.of("backward")) != 1:
         raise NotChecked("the step is not one loss of a few columns of outputs")
     base = program.steady_loss(batch)
-    ways = {c: [_costs(program, c, side) for side in (1, -1)] for c in columns}
-    settled = [c for c, sides in ways.items() if all(costs[0] > base for costs in sides)]
-    for column, sides in ways.items():
+    near = {c: [_cost(program, c, side * FAR[0]) for side in (1, -1)] for c in columns}
+    if not any(min(costs) > base for costs in near.values()):
+        return
+    for column, sides in near.items():
         name = f"{column[1]} of part {column[0]}" if len(outputs) > 1 else str(column[1])
-        for side, costs in zip((1, -1), sides, strict=True):
+        for side, cost in zip((1, -1), sides, strict=True):
+            if not base > cost:
+                continue
+            costs = [cost, *(_cost(program, column, side * far) for far in FAR[1:])]
             first, second = (a - b for a, b in pairwise(costs))
-            if settled and base > costs[0] and first > LEAST_FALL and second > KEEPS * first:
+            if first > LEAST_FALL and second > KEEPS * first:
                 yield Finding(
                     "wrong-formula", "warning",
                     f"With output {name} moved by {side * FAR[0]:g}, {side * FAR[1]:g} and "
@@ -62,12 +66,8 @@ def below(session: Session) -> Iterator[Finding]:
                 return
 
 
-def _costs(program: Program, column: tuple[int, int], side: int) -> list[float]:
-    """What the first batch costs with one column of the outputs further and further away."""
-    return [_cost(program, column, side * far) for far in FAR]
-
-
 def _cost(program: Program, column: tuple[int, int], by: float) -> float:
+    """What the first batch costs with one column of the outputs moved."""
     leaf, number = column
 
     def move(_: object, args: object, output: Any) -> Any:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import STEPS, NotChecked, Session, is_a_pair
-from course.debug.relations.program import Call, Program, changed, program_of
+from course.debug.relations.program import Program, changed, program_of
+from course.debug.relations.steps import Call
 from course.state.nested import cloned
 
 LEAST_ROWS = 4

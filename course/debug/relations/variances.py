@@ -28,6 +28,8 @@ LEAST_SPREAD = 1e-3
 def squared(session: Session) -> Iterator[Finding]:
     """The factor of the noise is a standard deviation: the rest of the loss uses its square."""
     program, mode = program_of(session), _Spreads()
+    if not program.first().calls_any(NORMAL):
+        raise NotChecked("a step draws no normal noise")
     program.step(program.batches[0], within=mode)
     if not mode.spreads:
         raise NotChecked("no noise is multiplied by outputs of the model")

@@ -13,7 +13,8 @@ from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.thresholds import OFTEN
 from course.debug.relations.joining import read_by_the_model
-from course.debug.relations.program import Program, changed, close, program_of
+from course.debug.relations.program import Program, changed, program_of
+from course.debug.relations.steps import close
 from course.state.nested import tensors_in
 
 TURNED = 1.4

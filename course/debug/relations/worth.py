@@ -44,7 +44,7 @@ def of_a_code(session: Session) -> Iterator[Finding]:
     if len(inputs) != 1:
         raise NotChecked("the model does not get one batch of numbers")
     x = inputs[0]
-    found = _outputs(program)
+    found = step.outputs
     code = [n for n, t in enumerate(found) if t.dim() == 2 and len(t) == len(x)]
     whole = [n for n, t in enumerate(found) if t.numel() == x.numel() and len(t) == len(x)]
     code = [n for n in code if n not in whole]
@@ -113,19 +113,6 @@ def _is_divergence(none: float, of_mean: float, small: float, large: float) -> b
         abs(told - none - unit * (torch.tensor(v).exp().item() - 1 - v)) < OFF * unit
         for told, v in ((small, SMALL), (large, LARGE))
     )
-
-
-def _outputs(program: Program) -> list[Tensor]:
-    kept: list[Tensor] = []
-
-    def keep(_: nn.Module, args: tuple, output: Any) -> None:
-        kept.extend(t.detach().clone() for t in tensors_in(output))
-
-    def prepare() -> None:
-        program.model.register_forward_hook(keep)
-
-    program.step(program.batches[0], prepare=prepare)
-    return kept
 
 
 def _cost(program: Program, new: dict[int, Tensor]) -> float:

@@ -29,6 +29,7 @@ from tests.debug.faulty import (  # noqa: F401
     tenth,
     thirteenth,
     twelfth,
+    twentieth,
     unseen,
 )
 from tests.debug.faulty.kit import PAIRS, Pair

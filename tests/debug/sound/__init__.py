@@ -34,6 +34,8 @@ from tests.debug.sound import (  # noqa: F401
     thirteenth_loops,
     twelfth,
     twelfth_loops,
+    twentieth,
+    twentieth_loops,
     unseen,
     unusual,
 )

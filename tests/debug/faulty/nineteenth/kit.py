@@ -22,13 +22,13 @@ from tests.debug.faulty.thirteenth.kit import (
 from tests.debug.faulty.twelfth.kit import plain_step, seed
 
 
-def feed(data, bs=32, shuffle=True, **more):
+def feed(data, bs=32, shuffle=True, number=7, **more):
     """Batches of a tensor's rows, of pairs, of columns by their names or of a data set."""
     if isinstance(data, tuple):
         data = TensorDataset(*data)
     elif isinstance(data, dict):
         data = Columns(**data)
-    return DataLoader(data, bs, shuffle=shuffle, generator=gen(7), **more)
+    return DataLoader(data, bs, shuffle=shuffle, generator=gen(number), **more)
 
 
 def loaders(train, held, bs=32, vbs=64, **more):
@@ -112,9 +112,9 @@ def by_neighbours(model, known, held):
     return evaluate
 
 
-def markov(n, length, v, g, sharp=2.0):
+def markov(n, length, v, g, sharp=2.0, key=99):
     """Tokens [n, length] of which each follows from the one before, by one law for all."""
-    law = (sharp * torch.randn(v, v, generator=gen(99))).softmax(-1)
+    law = (sharp * torch.randn(v, v, generator=gen(key))).softmax(-1)
     tokens = torch.randint(v, (n, 1), generator=g)
     for _ in range(length - 1):
         tokens = torch.cat([tokens, torch.multinomial(law[tokens[:, -1]], 1, generator=g)], 1)
