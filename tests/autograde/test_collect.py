@@ -319,7 +319,7 @@ def test_any_fault_with_one_student_is_a_line_and_leaves_nothing(folder, tmp_pat
 
 def test_a_folder_with_the_name_of_the_time_stays_behind(folder, tmp_path):
     inbound = f"ada+{ASSIGNMENT}+2026-03-01 12:00:00 UTC+r"
-    names = {f"{inbound}/{NB}": "x", f"{inbound}/Timestamp.txt/x": "", f"{inbound}/a/b.csv": "1"}
+    names = {f"{inbound}/{NB}": "x", f"{inbound}/timestamp.txt/x": "", f"{inbound}/a/b.csv": "1"}
     found = taken(folder, packed(tmp_path / "s.zip", names))
     assert found["ada"].became == "new" and lies(folder, "ada", "a/b.csv") == "1"
     assert lies(folder, "ada", "timestamp.txt") == "2026-03-01 12:00:00 UTC\n"
