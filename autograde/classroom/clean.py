@@ -37,8 +37,8 @@ HARMLESS = frozenset(
 """Files that keep their names: text, tables, pictures, and arrays that only a program opens.
 
 Anything else may be run, rendered or taken for a setting by a browser, Jupyter, Python or a desktop
-that finds it: which they are grows with every version, so those that do nothing are listed. Markdown
-is none: a button in JupyterLab's preview of it runs a command."""
+that finds it: which they are grows with every version, so those that do nothing are listed.
+Markdown is none: a button in JupyterLab's preview of it runs a command."""
 MAX_STEM = 240
 """Bytes of a file's name to which .txt is added."""
 MAX_NAMED = 40
