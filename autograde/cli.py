@@ -305,11 +305,11 @@ def regrade(
 ) -> None:
     """Show whose points a change of the exercises affects, and how; --apply changes them.
 
-    Work graded under an older version is graded again on the same cases, and compared.
+    Work graded under an older version is graded again on the same cases, with the time limits and
+    on the device that it had, and compared.
     """
     from autograde.classroom import grading, regrade
     from autograde.classroom.assignment import read_assignment
-    from autograde.sandbox.limits import Limits
 
     folder = check_class_dir(folder)
     assignment = check_assignment(folder, assignment)
@@ -320,22 +320,22 @@ def regrade(
     parent.start(len(regrade.concerned(folder, about, since)))
     if not trust_submissions:
         _refuse_without_isolation()
-    limits = Limits()
-    found = list(
-        regrade.preview(folder, about, limits, since=since, jobs=jobs, trusted=trust_submissions)
-    )
+    how = {"jobs": jobs, "trusted": trust_submissions}
+    found = list(regrade.preview(folder, about, since=since, **how))
     for line in regrade.sentences(found):
         print(line)
-    students = [one.student for one in found]
+    needs_you = [one.reason for one in found if one.reason]
+    students = [one.student for one in found if not one.left]
     if apply and students:
-        options = {"jobs": jobs, "force": True, "trusted": trust_submissions}
-        for outcome in grading.grade(folder, assignment, students, limits, **options):
-            if outcome.reason:
-                print(f"autograde: {outcome.reason}", file=sys.stderr)
-        print(f"{len(students)} graded again. Next: autograde report --dir {folder}")
+        outcomes = list(regrade.apply(folder, assignment, students, **how))
+        for reason in (outcome.reason for outcome in outcomes if outcome.reason):
+            print(f"autograde: {reason}", file=sys.stderr)
+            needs_you.append(reason)
+        graded = sum(outcome.graded for outcome in outcomes)
+        print(f"{graded} graded again. Next: autograde report --dir {folder}")
     elif students:
         print("Nothing was changed. To change the points, run the same command with --apply.")
-    raise typer.Exit(2 if any(one.reason for one in found) else 0)
+    raise typer.Exit(2 if needs_you else 0)
 
 
 def _check_timeouts(**options: float) -> None:

@@ -30,14 +30,15 @@ PLAIN_TYPES = ("text/plain", "text/html", "text/markdown", "text/latex")
 PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 HARMLESS = frozenset(
     {
-        *(".txt", ".log", ".csv", ".tsv", ".dat", ".md", ".png", ".jpg", ".jpeg", ".gif", ".webp"),
+        *(".txt", ".log", ".csv", ".tsv", ".dat", ".png", ".jpg", ".jpeg", ".gif", ".webp"),
         *(".npy", ".npz", ".pt"),
     }
 )
 """Files that keep their names: text, tables, pictures, and arrays that only a program opens.
 
 Anything else may be run, rendered or taken for a setting by a browser, Jupyter, Python or a desktop
-that finds it: which they are grows with every version, so those that do nothing are listed."""
+that finds it: which they are grows with every version, so those that do nothing are listed.
+Markdown is none: a button in JupyterLab's preview of it runs a command."""
 MAX_STEM = 240
 """Bytes of a file's name to which .txt is added."""
 MAX_NAMED = 40

@@ -16,7 +16,7 @@ from typing import Any
 from autograde.class_dir import nbgrader_config
 from autograde.classroom.clean import clean_data
 from autograde.classroom.export import read_marks
-from autograde.classroom.files import write_whole
+from autograde.classroom.files import FULL, write_whole
 from autograde.classroom.reasons import read_verdicts
 from autograde.classroom.release import NbgraderFault, ask_nbgrader
 from autograde.classroom.safe_html import POLICY_TAG, sanitize_page
@@ -44,6 +44,8 @@ MAX_SOURCE = 100_000
 """Characters of a cell that a page shows."""
 MAX_ATTACHED = 50 * 2**20
 """Bytes that a cell's attached pictures may take in a page."""
+ROOM = 2**24
+"""Bytes that nearly every page has room in."""
 PAGE_S = 15.0
 """Processor time that a page may take; an ordinary one takes a quarter of a second."""
 PAGE_BYTES = 2 * 2**30
@@ -125,7 +127,9 @@ def _nbgraders_page(folder: Path, assignment: str, student: str) -> str:
         try:
             ask_nbgrader(config, "generate_feedback", assignment, student, force=True)
             return Path(place, student, assignment, f"{assignment}.html").read_text("utf-8")
-        except NbgraderFault:  # one student's page stops nobody else's
+        except NbgraderFault as fault:  # one student's page stops nobody else's
+            if FULL.search(str(fault)):  # its words may be a student's: is it?
+                write_whole(Path(place, "room"), " " * ROOM)
             return ""
 
 

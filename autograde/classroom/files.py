@@ -5,11 +5,18 @@ An error names its file even if the system's own message, e.g. about a full disk
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+FULL = re.compile(
+    "|".join((os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "database or disk is full"))
+)
+"""How the system and SQLite say that there is no room left."""
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -106,7 +106,7 @@ def _write(job: dict[str, Any]) -> str:
     document["looked_at"] = noted(folder, assignment, job["student"])  # by that earlier grade
     if not reason:
         kept = ("ended", "checks", "notes", "cleaned", "not_run", "noted")
-        document = {"seed": job["seed"], "device": job.get("device", "cpu")}
+        document = {"seed": job["seed"], "device": result.get("device", job.get("device", "cpu"))}
         document |= {k: result[k] for k in kept if k in result}
         document["code_cells"] = len(result["cells"])
         document["looked_at"] = SaveGrades.now

@@ -198,6 +198,7 @@ class _Run:
             "checks": self.records,
             "ended": self.ended,
             "noted": self.noted,
+            "device": self.device,
         }
 
 

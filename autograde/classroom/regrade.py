@@ -1,7 +1,10 @@
 """Preview what a new version of the exercises would change: whose points, and how.
 
-    journal -> who was graded under an older version -> graded again on the same cases, kept nowhere
-            -> compared with the verdict on record -> said
+    journal -> who was graded under an older version, and how -> graded again in the same way, on
+               the same cases, kept nowhere -> compared with the verdict on record -> said
+
+In the same way: with the same time, on the same device, the same cells. Where the journal does not
+say how, or it cannot be done here, nothing is done for that student.
 
 Work that has changed since, or was never graded, is not included: use `autograde grade` for it.
 """
@@ -9,27 +12,30 @@ Work that has changed since, or was never graded, is not included: use `autograd
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from itertools import chain
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from autograde.class_dir import ClassDirError, few
 from autograde.classroom.assignment import Assignment
 from autograde.classroom.crew import Crew
 from autograde.classroom.grading import (
-    GRADERS,
+    Outcome,
     Workers,
+    crew_for,
+    grade,
     isolation_for,
     job_for,
     rounds,
-    usable_cores,
 )
 from autograde.classroom.journal import Known, journal_path, read_known, read_lines
-from autograde.classroom.names import shown
+from autograde.classroom.names import may_hold, shown
 from autograde.classroom.reasons import read_verdicts
 from autograde.classroom.submissions import (
     Submission,
@@ -65,11 +71,37 @@ class Change:
     parts: list[Part] = field(default_factory=list)
     reason: str = ""
     """Why it could not be graded; empty if it could."""
+    left: bool = False
+    """Whether it was not even tried."""
 
     @property
     def difference(self) -> float:
         """Points gained or lost, before penalties."""
         return sum(part.after - part.before for part in self.parts if not part.by_hand)
+
+
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """With which settings work was graded, and is graded again."""
+
+    limits: Limits
+    device: str
+    run_all: bool
+    trusted: bool
+
+
+def how_of(known: Known) -> How | None:
+    """How a student's work was graded; None where the journal is from before it was noted."""
+    last = known.last
+    times = last.get("times") or last.get("ran_out_of")
+    if not times:
+        return None
+    return How(
+        limits=Limits(**times),
+        device=last.get("device", "cpu"),
+        run_all=last.get("run_all", False),
+        trusted=last.get("trusted", False),
+    )
 
 
 def versions(folder: Path, assignment: str) -> dict[str, str]:
@@ -91,7 +123,7 @@ def describe_versions(folder: Path, about: Assignment) -> Iterator[str]:
 
 
 def concerned(folder: Path, about: Assignment, since: str = "") -> dict[str, Known]:
-    """Students whose grade is from an older version.
+    """Students whose grade is from an older version, or in the gradebook still is.
 
     Args:
         folder: A class directory, absolute.
@@ -104,7 +136,7 @@ def concerned(folder: Path, about: Assignment, since: str = "") -> dict[str, Kno
     known = {
         student: one
         for student, one in read_known(journal_path(folder, about.name)).items()
-        if one.last.get("graded") and one.last.get("version") != about.version
+        if one.last.get("graded") and (one.last.get("version") != about.version or not one.written)
     }
     if not since:
         return known
@@ -133,7 +165,6 @@ def _day(time: str) -> str:
 def preview(
     folder: Path,
     about: Assignment,
-    limits: Limits = Limits(),  # noqa: B008
     *,
     since: str = "",
     jobs: int | None = None,
@@ -145,31 +176,38 @@ def preview(
     Args:
         folder: A class directory, absolute.
         about: The assignment of now.
-        limits: Time and memory of a submission.
         since: See `concerned`.
         jobs: Processes that grade at the same time; None takes one per core.
         trusted: Run submissions with this user's own rights.
         graders: Who does the work; None starts processes here.
     """
     known = concerned(folder, about, since)
-    there = {path.name for path in (folder / "submitted").glob("*")}
-    students = sorted(student for student in known if student in there)
-    if not students:
+    if not known:
         return
     verdicts = read_verdicts(folder, about.name)
+    hows: dict[str, How] = {}
+    for student in sorted(known.keys() & verdicts.keys()):
+        if verdicts[student].get("not_graded"):
+            continue
+        how = how_of(known[student])
+        reason = _why_left(folder / "submitted" / student, about.name, how, trusted=trusted)
+        if reason or how is None:
+            yield Change(student=student, reason=reason, left=True)
+        else:
+            hows[student] = how
+    if not hows:
+        return
     submissions = [
         one
-        for one in find_submissions(folder, about.name, students)
-        if one.sha == known[one.student].last["submission"] and one.student in verdicts
+        for one in find_submissions(folder, about.name, list(hows))
+        if one.sha == known[one.student].last["submission"]
     ]
     by_hand = _by_hand(folder, about.name)
-    with closing(graders or Crew(GRADERS, jobs or usable_cores())) as workers:
+    with closing(graders or _crew(jobs, hows.values())) as workers:
         isolation = isolation_for(folder, trusted=trusted)
-        seeds = {one.student: known[one.student].seeds[one.sha] for one in submissions}
         plain = about.to_json()
         jobs_to_do = (
-            job_for(one, plain, limits, isolation, seeds[one.student], **_how(known[one.student]))
-            | _text(one)
+            _job(one, plain, isolation, known[one.student].seeds[one.sha], hows[one.student])
             for one in submissions
         )
         for job, result in chain.from_iterable(rounds(jobs_to_do, workers)):
@@ -177,17 +215,74 @@ def preview(
             yield compare(student, verdicts[student], result, by_hand.get(student, set()))
 
 
-def _how(known: Known) -> dict[str, Any]:
-    """With which settings it was graded, to be graded again with the same."""
-    kept = {"device": "cpu", "run_all": False}
-    return {name: known.last.get(name, usual) for name, usual in kept.items()}
+def _why_left(home: Path, assignment: str, how: How | None, *, trusted: bool) -> str:
+    """Why work cannot be graded again as it was; empty if it can."""
+    if not may_hold(home, assignment):
+        return f"submitted/{shown(home.name)}/{assignment} is not there any more."
+    if how is None:
+        return (
+            "it was graded before the journal noted with which time limits. To grade it again: "
+            f"autograde grade --force --students {quote(home.name)}, with the options of then."
+        )
+    if how.trusted and not trusted:
+        return "it was graded with --trust-submissions. To grade it again, use that here, too."
+    return _why_not_on(how.device)
 
 
-def _text(submission: Submission) -> dict[str, str]:
+@cache
+def _why_not_on(device: str) -> str:
+    if device == "cpu":
+        return ""  # torch need not be loaded to know
+    from course.engine import DeviceError, choose_device
+
     try:
-        return {"text": read_text(submission.path)}
+        choose_device(device)
+    except DeviceError as fault:
+        return f"it was graded on {device}. {fault}"
+    return ""
+
+
+def _crew(jobs: int | None, hows: Collection[How]) -> Crew:
+    """Processes for everybody: patient enough for the longest, one if there is a GPU to share."""
+    devices = {how.device for how in hows} - {"cpu"}
+    longest = max((how.limits for how in hows), key=lambda limits: limits.notebook_s)
+    return crew_for(jobs, longest, min(devices, default="cpu"))
+
+
+def _job(
+    submission: Submission, plain: dict[str, Any], isolation: dict[str, Any], seed: int, how: How
+) -> dict[str, Any]:
+    job = job_for(submission, plain, how.limits, isolation, seed, how.device, run_all=how.run_all)
+    try:
+        return {**job, "text": read_text(submission.path)}
     except SubmissionFault:  # it was read when it was graded, and its hash is the same
-        return {"text": ""}
+        return {**job, "text": ""}
+
+
+def apply(
+    folder: Path,
+    assignment: str,
+    students: Iterable[str],
+    *,
+    jobs: int | None = None,
+    trusted: bool = False,
+) -> Iterator[Outcome]:
+    """Grade students again, each as before, and write it; see `autograde.classroom.grading.grade`.
+
+    Args:
+        folder: A class directory, absolute.
+        assignment: Its name.
+        students: Of whom the preview could grade.
+        jobs, trusted: As for `preview`.
+    """
+    known = read_known(journal_path(folder, assignment))
+    alike: dict[How, list[str]] = {}
+    for student in students:
+        if how := how_of(known[student]):
+            alike.setdefault(how, []).append(student)
+    for how, names in alike.items():
+        more = {"device": how.device, "run_all": how.run_all, "trusted": trusted}
+        yield from grade(folder, assignment, names, how.limits, jobs=jobs, force=True, **more)
 
 
 def compare(
@@ -240,7 +335,9 @@ def sentences(changes: Sequence[Change]) -> Iterator[str]:
     """One line per check that changes, by student, and a summary."""
     for change in sorted(changes, key=lambda one: one.student):
         name = shown(change.student)
-        if change.reason:
+        if change.left:
+            yield f"{name:<20} left as it is: {change.reason}"
+        elif change.reason:
             yield f"{name:<20} can no longer be graded: {change.reason}"
         for part in change.parts:
             stays = "  (given by hand: stays, but must be looked at again)" if part.by_hand else ""
@@ -248,9 +345,10 @@ def sentences(changes: Sequence[Change]) -> Iterator[str]:
                 f"{name:<20} {part.exercise:<22} {part.before:g} → {part.after:g}  "
                 f"{part.why}{stays}"
             )
-    more = sum(one.difference > 0 for one in changes)
-    fewer = sum(one.difference < 0 for one in changes)
+    graded = [change for change in changes if not change.reason]
+    more = sum(one.difference > 0 for one in graded)
+    fewer = sum(one.difference < 0 for one in graded)
     yield (
-        f"{len(changes)} graded again: {more} with more points, {fewer} with fewer, "
-        f"{len(changes) - more - fewer} unchanged."
+        f"{len(graded)} graded again: {more} with more points, {fewer} with fewer, "
+        f"{len(graded) - more - fewer} unchanged."
     )

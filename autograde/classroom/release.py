@@ -13,6 +13,7 @@ from pathlib import Path
 from traitlets.config import Config
 
 from autograde.class_dir import nbgrader_config
+from autograde.classroom.files import FULL
 
 
 class NbgraderFault(RuntimeError):
@@ -47,6 +48,8 @@ def ask_nbgrader(config: Config, command: str, *args: str, **options: object) ->
     from nbgrader.apps.api import NbGraderAPI
 
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    # There nbgrader's gradebook repeats, with an SQL statement's parameters, what it raises.
+    logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
     let_alembic_be_found()
     _ask_alembic_once()
     api = NbGraderAPI(config=config)
@@ -77,10 +80,12 @@ def _ask_alembic_once() -> None:
 def last_words(log: str) -> str:
     """The line in an nbgrader log that says what went wrong.
 
-    A line that only points at those above it, as nbgrader's own exception does, says nothing.
+    A line that only points at those above it, as nbgrader's own exception does, says nothing. Where
+    the disk is full, what comes before and after comes of that.
     """
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     lines = [line for line in lines if "above traceback" not in line]
     raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Exit|Entry)\b", line)]
     logged = [line for line in lines if line.startswith("[ERROR]")]
-    return (raised or logged or lines or ["nbgrader gave no reason"])[0]
+    full = [line for line in lines if FULL.search(line)]
+    return (full or raised or logged or lines or ["nbgrader gave no reason"])[0]

@@ -25,6 +25,7 @@ from autograde.classroom.assignment import Assignment
 from autograde.classroom.crew import Crew, once
 from autograde.classroom.grading import ClassRun, Outcome, journal_path
 from autograde.classroom.journal import JournalBusyError, read_known, read_lines
+from autograde.classroom.regrade import how_of
 from autograde.classroom.submissions import Submission
 from autograde.sandbox import parent
 from autograde.sandbox.limits import Limits
@@ -196,6 +197,8 @@ def test_a_raised_time_limit_grades_those_again_who_ran_out_of_it(tmp_path):
     assert noted(tmp_path / "marked") == Counter(["ada", "ben", "ben"])
     run(tmp_path, limits=more)
     assert noted(tmp_path / "marked") == Counter(["ada", "ben", "ben"])
+    known = read_known(journal_path(tmp_path, "a"))
+    assert (how_of(known["ada"]).limits, how_of(known["ben"]).limits) == (less, more)
 
 
 def test_work_that_cannot_be_imported_fails_each_job_by_name():

@@ -243,6 +243,7 @@ def test_files_that_a_browser_or_python_would_run_become_text(tmp_path):
 ODD_FILES = (
     *("jupyter_notebook_config.json", "a.vl.json", "evil.desktop", "x.html ", "x.HTML.", "A.SVG"),
     *("page.html.gz", "x.xhtml;a", "Makefile", ".hidden.txt", "\u202egnp.lmth", "a.md\n", "-rf"),
+    *("README.md", "a.MARKDOWN", "a.geojson", "a.vega", "a.pdf", "a.latex", "a.csv.md"),
     *("n" * 251 + ".exe", b"\xff.js".decode("utf-8", "surrogateescape"), "new.kind-of-2030"),
 )
 

@@ -1,9 +1,11 @@
 """Archives of Canvas, Moodle and the exchange: taken, matched, and never trusted."""
 
+import errno
 import io
 import os
 import shutil
 import stat
+import struct
 import sys
 import zipfile
 from pathlib import Path
@@ -252,6 +254,7 @@ def test_a_name_that_leads_out_is_refused_alone(folder, tmp_path, name):
         ({"x.zip": "PK"}, "no notebook"),
         ({f"{'d/' * 60}{NB}": "x"}, "folders deep"),
         ({f"{'n' * 300}.ipynb": "x"}, "longer than"),
+        ({NB: "x", f"{('d' * 200 + '/') * 25}x": "y"}, "a path longer than 2,000 bytes"),
         ({"x\x1b[2J.ipynb": "x"}, "cannot be shown"),
     ],
 )
@@ -262,6 +265,82 @@ def test_a_hostile_zip_costs_its_student_alone_and_leaves_nothing(folder, tmp_pa
     assert words in found["a (4711)"].words and "\x1b" not in found["a (4711)"].words
     assert lies(folder, "ben") == "ben's"
     assert os.listdir(folder / "submitted") == ["ben"]
+
+
+def at(raw, place, data, before=b"PK\x01\x02"):
+    """A zip with other bytes at a place in its first central header, or in its end record."""
+    place += raw.rindex(before)
+    return raw[:place] + data + raw[place + len(data) :]
+
+
+def zip64(raw):
+    """A zip whose file begins after 2**64 - 1 bytes."""
+    start, end = raw.index(b"PK\x01\x02"), raw.index(b"PK\x05\x06")
+    entry = at(raw[start:end], 42, b"\xff" * 4) + struct.pack("<HHQ", 1, 8, 2**64 - 1)
+    whole = raw[:start] + at(entry, 30, b"\x0c\x00") + raw[end:]
+    return at(whole, 12, struct.pack("<L", len(entry)), b"PK\x05\x06")
+
+
+@pytest.mark.parametrize(
+    "harm, words",
+    [
+        (lambda raw: at(raw, 14, b"\x00\x5c"), ""),  # month 0 of 2026
+        (lambda raw: at(raw, 16, b"\xff\x00", b"PK\x05\x06"), "cannot be read"),
+        (lambda raw: at(raw, 42, b"\xff\xff"), "cannot be read"),
+        (zip64, "cannot be read"),
+    ],
+)
+def test_what_zipfile_raises_for_one_students_zip_stops_nobody_behind(
+    folder, tmp_path, harm, words
+):
+    inner = harm(packed(tmp_path / "inner.zip", {NB: "x"}).read_bytes())
+    outer = {"a_4711_1_work.zip": inner, f"oneillsmithben_2_2_{NB}": "ben's"}
+    found = taken(folder, packed(tmp_path / "s.zip", outer), file_times=True)
+    assert words in found["a (4711)"].words and bool(words) == found["a (4711)"].needs_you
+    assert lies(folder, "ben") == "ben's"
+
+
+def test_any_fault_with_one_student_is_a_line_and_leaves_nothing(folder, tmp_path, monkeypatch):
+    def fails(entry, to, most, **how):
+        if raised := faults.get(entry.name):
+            to.write(b"half")
+            raise raised
+        return copy_out(entry, to, most, **how)
+
+    copy_out = collecting.copy_out
+    faults = {"a.csv": KeyError("x"), "b.csv": OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))}
+    monkeypatch.setattr(collecting, "copy_out", fails)
+    names = [f"{who}/{name}" for who in ("ada", "ben", "jose") for name in (NB, f"{who[0]}.csv")]
+    found = taken(folder, packed(tmp_path / "s.zip", dict.fromkeys(names, "x")))
+    assert "ada (ada): it could not be taken (KeyError: 'x')." in found["ada"].words
+    assert "it could not be taken (No space left on device)." in found["ben"].words
+    assert os.listdir(folder / "submitted") == ["jose"]
+
+
+def test_a_folder_with_the_name_of_the_time_stays_behind(folder, tmp_path):
+    inbound = f"ada+{ASSIGNMENT}+2026-03-01 12:00:00 UTC+r"
+    names = {f"{inbound}/{NB}": "x", f"{inbound}/timestamp.txt/x": "", f"{inbound}/a/b.csv": "1"}
+    found = taken(folder, packed(tmp_path / "s.zip", names))
+    assert found["ada"].became == "new" and lies(folder, "ada", "a/b.csv") == "1"
+    assert lies(folder, "ada", "timestamp.txt") == "2026-03-01 12:00:00 UTC\n"
+
+
+def test_all_zips_of_one_student_share_one_room(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(collecting, "MAX_FOLDER", 2**20)
+    monkeypatch.setattr(collecting, "MAX_LISTED", 5)
+    spooled = bytes(600 * 2**10) + packed(tmp_path / "i.zip", {NB: "x"}).read_bytes()
+    listed = packed(tmp_path / "l.zip", {f"{n}.csv": "" for n in range(3)}).read_bytes()
+    outer = {
+        f"a_4711_1_{NB}": "x",
+        f"oneillsmithben_2_2_{NB}": "y",
+        f"nunezgarciajose_3_1_{NB}": "",
+    }
+    outer |= {f"a_4711_{n}_{n}.zip": spooled for n in (2, 3)}
+    outer |= {f"oneillsmithben_2_{n}_{n}.zip": listed for n in (3, 4)}
+    found = taken(folder, packed(tmp_path / "s.zip", outer))
+    assert "unpacks to more than 0 MiB that are left" in found["a (4711)"].words
+    assert "more names than one student may hand in" in found["oneillsmithben (2)"].words
+    assert os.listdir(folder / "submitted") == ["jose"]
 
 
 def test_a_bomb_is_stopped_by_what_it_claims_and_by_what_comes(folder, tmp_path, monkeypatch):
@@ -293,6 +372,28 @@ def test_links_in_a_folder_are_named_and_not_followed(folder, tmp_path):
     assert "is a link" in found["a (4711)"].words
     assert "hard link" in found["oneillsmithben (2)"].words
     assert os.listdir(folder / "submitted") == []
+
+
+def test_a_folder_that_cannot_be_read_and_an_impossible_time_are_one_students(
+    folder, tmp_path, monkeypatch
+):
+    source = tmp_path / "unpacked"
+    for name in ("ada", "ben"):
+        (source / name).mkdir(parents=True)
+        (source / name / NB).write_text(name)
+    walk, closed = os.walk, OSError(errno.EACCES, "Permission denied", str(source / "ada"))
+
+    def without_ada(top, onerror):
+        onerror(closed)
+        return (
+            (place, folders, files) for place, folders, files in walk(top) if "ada" not in place
+        )
+
+    monkeypatch.setattr(entries.os, "walk", without_ada)
+    found = taken(folder, source)
+    assert "cannot be read (Permission denied)" in found["ada"].words
+    assert lies(folder, "ben") == "ben"
+    assert entries._local_time(1e18) is None
 
 
 def test_a_students_folder_that_is_a_link_is_not_written_through(folder, tmp_path):

@@ -1,6 +1,8 @@
 """Hostile notebooks shown to people: no script runs, no request leaves, the feedback is there."""
 
+import errno
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from nbgrader.api import Gradebook
 from autograde.classroom import feedback
 from autograde.classroom.clean import clean_data
 from autograde.classroom.feedback import write_feedback
+from autograde.classroom.release import NbgraderFault
 from autograde.classroom.safe_html import sanitize
 from tests.autograde.paper_class import ASSIGNMENT, MAX, Paper, make
 from tests.browser.chromium import NONE_HERE, chromium, found
@@ -243,3 +246,18 @@ def test_who_was_refused_gets_a_page_although_nobody_has_marks(tmp_path):
         gradebook.remove_assignment(ASSIGNMENT)
     (page,) = write_feedback(folder, ASSIGNMENT)
     assert "x.ipynb: is empty" in page.read_text("utf-8")
+
+
+def test_a_full_disk_is_no_reason_for_a_page_without_the_notebook(tmp_path, monkeypatch):
+    def full(*_args: object, **_how: object) -> None:
+        raise NbgraderFault("OSError: [Errno 28] No space left on device: 'page.html'")
+
+    def full_too(path: Path, _text: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    (tmp_path / "nbgrader_config.py").write_text("c = get_config()\n")
+    monkeypatch.setattr(feedback, "ask_nbgrader", full)
+    assert feedback._nbgraders_page(tmp_path, ASSIGNMENT, "ada") == "", "a student's words alone"
+    monkeypatch.setattr(feedback, "write_whole", full_too)
+    with pytest.raises(OSError, match="No space left on device"):
+        feedback._nbgraders_page(tmp_path, ASSIGNMENT, "ada")

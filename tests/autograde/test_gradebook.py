@@ -6,11 +6,15 @@ import sqlite3
 import pytest
 from jsonschema import ValidationError
 from nbformat import from_dict
+from tornado.log import app_log
+from traitlets.config import Config
 
 from autograde.class_dir import ClassDirError
 from autograde.classroom.export import read_marks
 from autograde.classroom.gradebook import check_schemas_once, open_gradebook, shown_url
 from autograde.classroom.lookups import students_in
+from autograde.classroom.release import NbgraderFault, ask_nbgrader
+from autograde.classroom.verdicts import own_fault
 from tests.autograde.paper_class import ASSIGNMENT, Paper, make
 
 
@@ -51,6 +55,39 @@ def test_a_gradebook_that_another_program_holds_is_named(folder, monkeypatch):
 def test_a_fault_of_the_caller_stays_its_own(folder):
     with pytest.raises(KeyError), open_gradebook(folder):
         raise KeyError("mine")
+
+
+FULL_LOG = """\
+[ERROR] There was an error processing assignment: 03a
+[ERROR] Traceback (most recent call last):
+nbgrader.api.MissingEntry: No such submission: 03a for ada
+
+During handling of the above exception, another exception occurred:
+
+sqlite3.OperationalError: database or disk is full
+"""
+
+
+def test_a_full_disk_is_said_as_one_and_not_with_an_sql_statement(monkeypatch, caplog):
+    class Full:
+        def __init__(self, config):
+            pass
+
+        def autograde(self, *_args):
+            try:
+                raise RuntimeError("[SQL: INSERT INTO grade] [parameters: ('secret',)]")
+            except RuntimeError as fault:
+                app_log.exception("Rolling back session due to database error %s", fault)
+            return {"success": False, "log": FULL_LOG}
+
+    monkeypatch.setattr("nbgrader.apps.api.NbGraderAPI", Full)
+    with pytest.raises(NbgraderFault) as fault:
+        ask_nbgrader(Config(), "autograde", "03a", "ada")
+    assert own_fault("ada.ipynb", str(fault.value)) == (
+        "ada.ipynb: not graded because the disk is full (sqlite3.OperationalError: database or "
+        "disk is full). Make room, then grade again."
+    )
+    assert caplog.text == ""
 
 
 def test_a_password_is_not_shown():

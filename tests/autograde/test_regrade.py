@@ -16,6 +16,7 @@ from tests.short_class import submission
 NOW = Assignment(
     name=ASSIGNMENT, cells=[], released={}, given=[], calls={}, exercises="", version="now"
 )
+LIMITS = {"cell_s": 60.0, "answer_s": 30.0, "notebook_s": 300.0}
 TIMES = {"old": "2026-02-01T10:00:00+00:00", "new": "2026-03-01T10:00:00+00:00"}
 
 
@@ -76,12 +77,23 @@ def folder(tmp_path):
         {
             **{"event": "graded", "graded": True, "student": name, "submission": shas[name]},
             **{"version": version, "seed": 7, "notes": [], "time": TIMES.get(version, "")},
+            **{"times": LIMITS, "device": "cpu", "run_all": False, "trusted": False},
         }
         for name, version in names.items()
     ]
+    lines += [line | {"event": "written"} for line in lines]
     path = made / "journal" / f"{ASSIGNMENT}.jsonl"
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     return made
+
+
+def noted(folder, student, event="graded", **more):
+    """Note in the journal that a student was graded again, differently."""
+    path = folder / "journal" / f"{ASSIGNMENT}.jsonl"
+    last = next(json.loads(line) for line in path.read_text().splitlines() if student in line)
+    last = {key: value for key, value in (last | more | {"event": event}).items() if value != ""}
+    with path.open("a") as journal:
+        journal.write(f"{json.dumps(last)}\n")
 
 
 def everything_in(folder):
@@ -101,6 +113,51 @@ def test_whose_points_change_is_said_and_nothing_is_changed(folder):
     assert "ada                  03a.clip               4 → 2  right → per-tensor" in said
     assert "ben" not in said and "dan" not in said
     assert "3 graded again: 0 with more points, 1 with fewer, 2 unchanged." in said
+
+
+def test_work_is_graded_again_with_the_settings_that_it_had(folder, monkeypatch):
+    noted(folder, "ben", run_all=True, times=LIMITS | {"answer_s": 99.0})
+    workers = Inline({name: checks(4.0) for name in ("ada", "ben", "cem")})
+    list(regrade.preview(folder, NOW, graders=workers))
+    ada, ben, cem = workers.jobs
+    assert {name: ada["limits"][name] for name in LIMITS} == LIMITS
+    assert (ben["limits"]["answer_s"], ben["run_all"], cem["run_all"]) == (99.0, True, False)
+    asked = []
+    monkeypatch.setattr(regrade, "grade", lambda *given, **how: asked.append((given, how)) or [])
+    list(regrade.apply(folder, ASSIGNMENT, ["ada", "ben", "cem"]))
+    (alike, how), ((_, _, alone, limits), other) = asked
+    assert alike[2] == ["ada", "cem"] and alike[3].answer_s == 30.0 and not how["run_all"]
+    assert alone == ["ben"] and limits.answer_s == 99.0 and other["run_all"] and other["force"]
+
+
+@pytest.mark.parametrize(
+    "last, words",
+    [
+        ({"times": ""}, "before the journal noted with which time limits"),
+        ({"trusted": True}, "use that here, too"),
+        ({"device": "cuda:99"}, "it was graded on cuda:99. "),
+        (None, f"submitted/ada/{ASSIGNMENT} is not there any more"),
+    ],
+)
+def test_what_cannot_be_graded_as_before_costs_that_student_alone(folder, last, words):
+    if last is None:
+        (folder / "submitted" / "ada" / ASSIGNMENT).rename(folder / "submitted" / "ada" / "other")
+    else:
+        noted(folder, "ada", **last)
+    workers = Inline({"ben": checks(2.0, status="per-tensor"), "cem": checks(4.0)})
+    ada, ben, cem = regrade.preview(folder, NOW, graders=workers)
+    assert ada.left and words in ada.reason and not cem.left
+    assert [job["student"] for job in workers.jobs] == ["ben", "cem"]
+    said = list(regrade.sentences([ada, ben, cem]))
+    assert said[0].startswith("ada                  left as it is: ")
+    assert said[-1] == "2 graded again: 0 with more points, 1 with fewer, 1 unchanged."
+
+
+def test_what_a_killed_regrade_has_not_written_is_still_to_do(folder):
+    noted(folder, "ada", version="now")
+    assert sorted(regrade.concerned(folder, NOW)) == ["ada", "ben", "cem"]
+    noted(folder, "ada", "written", version="now")
+    assert sorted(regrade.concerned(folder, NOW)) == ["ben", "cem"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ others.
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,10 +21,10 @@ from datetime import UTC
 from filecmp import cmp
 from itertools import count
 from pathlib import Path
-from zipfile import ZipFile
 
 from autograde.class_dir import few
 from autograde.classroom.collect.entries import (
+    MAX_LISTED,
     Entry,
     RefusedError,
     copy_out,
@@ -199,16 +200,18 @@ class _Taker:
     def take(self, handed: Handed, student: str, how: str) -> Collected:
         """Take one student's part; a fault in it is said, and leaves what is there as it is."""
         about = Collected(handed=handed.label, student=student, how=how, became="not taken")
+        made = self.place / str(next(self.numbers))
         try:
             with ExitStack() as stack:
                 files, notebook = choose(self._unpacked(handed, stack), self.assignment)
-                made = self.place / str(next(self.numbers))
                 self._write(made, files, notebook)
             time, doubt = self._time(handed, notebook)
             return self._settle(replace(about, time=time, late=handed.late), made, doubt)
-        except RefusedError as fault:
+        except Exception as fault:  # whatever it is, those behind are taken
+            shutil.rmtree(made, ignore_errors=True)
             words = (
-                f"{shown(handed.label)} ({student}): {fault}. Nothing from this student was taken."
+                f"{shown(handed.label)} ({student}): {_why(fault)}. Nothing from this student was "
+                "taken."
             )
             return replace(about, words=words)
 
@@ -219,13 +222,19 @@ class _Taker:
             RefusedError: One of them is not taken.
         """
         files: list[Entry] = []
+        bytes_left, names_left = MAX_FOLDER, MAX_LISTED
         for entry in handed.files:
             if entry.refused:
                 raise RefusedError(f"{shown('/'.join(entry.parts))} {entry.refused}")
             if entry.suffix != ".zip":
                 files.append(entry)
                 continue
-            inner = stack.enter_context(self._zip(entry, stack))
+            spool = tempfile.TemporaryFile(dir=self.place)  # noqa: SIM115  the stack closes it
+            stack.enter_context(spool)
+            is_rest = bytes_left < MAX_FOLDER
+            bytes_left -= copy_out(entry, spool, bytes_left, is_rest=is_rest)
+            inner = stack.enter_context(open_zip(spool, shown(entry.name), names_left))
+            names_left -= len(inner.infolist())
             found = [one for one in entries_of_zip(inner) if not is_junk(one)]
             if refused := [one for one in found if one.refused]:
                 name = shown("/".join(refused[0].parts))
@@ -233,12 +242,6 @@ class _Taker:
             above = (*entry.parts[:-1], entry.name.rpartition(".")[0])
             files += [one.below(*above, *one.parts) for one in found]
         return files
-
-    def _zip(self, entry: Entry, stack: ExitStack) -> ZipFile:
-        spool = tempfile.TemporaryFile(dir=self.place)  # noqa: SIM115  the stack closes it
-        stack.enter_context(spool)
-        copy_out(entry, spool, MAX_FOLDER)
-        return open_zip(spool, shown(entry.name))
 
     def _write(self, made: Path, files: list[Entry], notebook: Entry) -> None:
         """Write the files as they lie around the notebook, which gets the assignment's name."""
@@ -250,7 +253,8 @@ class _Taker:
             at.parent.mkdir(parents=True, exist_ok=True)
             with at.open("xb") as file:
                 most = min(left, MAX_NOTEBOOK) if entry is notebook else left
-                left -= copy_out(entry, file, most)
+                is_rest = left < MAX_FOLDER and most == left
+                left -= copy_out(entry, file, most, is_rest=is_rest)
 
     def _time(self, handed: Handed, notebook: Entry) -> tuple[str, str]:
         """When it was handed in, as nbgrader writes it, and what is doubtful; both may be empty."""
@@ -282,11 +286,12 @@ class _Taker:
             if not self.replaces:
                 words = f"{about.student}: already has something else in submitted/, which was kept"
                 return replace(about, became="kept", words=f"{words}. To take this: --replace.")
-            self._keep(target, about.student)
             became = "replaced"
         if about.time:
             (made / TIME).write_text(f"{about.time}\n", "utf-8")
         home.mkdir(exist_ok=True)
+        if became == "replaced":
+            self._keep(target, about.student)  # last: until here it stays where it is
         made.rename(target)
         path = f"submitted/{about.student}/{self.assignment}/{TIME}"
         words = f"{about.student}: {doubt}. Write the time into {path}." if doubt else ""
@@ -303,6 +308,13 @@ class _Taker:
         kept = next(name for name in names if not name.exists())
         kept.parent.mkdir(parents=True, exist_ok=True)
         target.rename(kept)
+
+
+def _why(fault: Exception) -> str:
+    if isinstance(fault, RefusedError):
+        return str(fault).rstrip(".")
+    system = fault.strerror if isinstance(fault, OSError) else ""
+    return f"it could not be taken ({shown(system or f'{type(fault).__name__}: {fault}', 200)})"
 
 
 def _is_bare_exchange(handed: Handed) -> bool:
@@ -338,7 +350,7 @@ def choose(files: list[Entry], assignment: str) -> tuple[list[Entry], Entry]:
         for entry in files
         if entry.parts[: len(around)] == around
         and entry.suffix not in (".ipynb", ".zip")
-        and entry.name != TIME
+        and TIME not in (part.casefold() for part in entry.parts[len(around) :])
     ]
     _check_names(taken, len(around), assignment)
     return [notebook, *taken], notebook
