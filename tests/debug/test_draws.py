@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, TensorDataset, get_worker_info
 
 from course.data import load, make_loader
 from course.debug import diagnose, museum
@@ -140,3 +140,28 @@ def test_what_cannot_be_seen_is_listed_with_its_reason():
     assert {"B12", "B32", "B33", "B41"} <= set(unseen)
     assert all(len(reason.split()) > 8 for reason in unseen.values())
     assert not any(museum.exhibit(id).names for id in unseen)
+
+
+class AlwaysDropping(nn.Module):
+    """Dropout that stays on in evaluation, from a generator of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 16), nn.Linear(16, 1)
+        self.own = torch.Generator().manual_seed(3)
+
+    def forward(self, x):
+        hidden = self.first(x).relu()
+        return self.last(hidden * (torch.rand(hidden.shape, generator=self.own) > 0.1))
+
+
+def test_a_model_that_draws_from_its_own_generator_keeps_no_state_and_mixes_no_rows():
+    torch.manual_seed(0)
+    model, x = AlwaysDropping(), torch.randn(128, 8)
+    report = diagnose(
+        model=model,
+        loss_fn=nn.MSELoss(),
+        optimizer=torch.optim.Adam(model.parameters(), 1e-2),
+        train_loader=DataLoader(TensorDataset(x, x[:, :1].sin()), 16, shuffle=True),
+    )
+    assert not {finding.id for finding in report.alarms} & {"state-carried", "rows-mixed"}, report

@@ -10,7 +10,7 @@ Source: Lecture 3, "DataLoader"; ledger B33, F95.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -68,12 +68,27 @@ def _used(session: Session, dataset: Any) -> list[Own]:
     if not own:
         return []
     with session.observe():
-        before = [_bytes(generator) for generator in own]
         if isinstance(dataset, IterableDataset):
-            next(iter(dataset), None)
-        else:
-            dataset[0]
-        return [g for g, state in zip(own, before, strict=True) if _bytes(g) != state]
+            return moved(own, lambda: next(iter(dataset), None))
+        return moved(own, lambda: dataset[0])
+
+
+def moved(own: list[Own], by: Callable[[], Any]) -> list[Own]:
+    """Those of some generators that a call draws from."""
+    before = [_bytes(generator) for generator in own]
+    by()
+    return [g for g, state in zip(own, before, strict=True) if _bytes(g) != state]
+
+
+def draws_for_itself(session: Session, call: Callable[[], Any]) -> bool:
+    """Whether a call of the model draws from a generator that the model holds: then no output is
+    that of the call before, whatever torch's global generator is set to."""
+    own = own_generators(session.model)
+    if not own:
+        return False
+    with session.observe(), torch.no_grad():
+        session.model.eval()
+        return bool(moved(own, call))
 
 
 def _bytes(generator: Own) -> Any:

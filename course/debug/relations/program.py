@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from course.debug.probes.draws import draws_for_itself
 from course.debug.probes.functions import is_transformed
 from course.debug.probes.session import NotChecked, Session, as_float
 from course.debug.probes.tape import Tape, changes_by_mode
@@ -218,6 +219,8 @@ class Program:
         twice = self.replay(calls[0], 1) if drew else once
         if not once or far(once, twice) > 0:
             raise NotChecked("the model returns no tensor, or a different one each time")
+        if draws_for_itself(self.session, lambda: self.run(calls[0])):
+            raise NotChecked("the model draws from a generator of its own in eval mode")
         return once, calls[0]
 
 
