@@ -226,7 +226,7 @@ class _Place:
         for path in _all(root, kept):
             if path not in self.held and path not in self.fixed:
                 _empty(path)
-                _remove(path)
+                remove(path)
         touched = [path for path, file in self.held.items() if not file.is_untouched(path)]
         for path in touched:
             _empty(path)
@@ -246,7 +246,7 @@ class _Place:
                 if file.is_long and not without_long:
                     long[path] = open_ones.enter_context(path.open("rb"))
             for path in reversed(self.held):
-                _remove(path)
+                remove(path)
             for path, file in self.held.items():
                 if file.is_long and without_long:
                     continue
@@ -269,7 +269,7 @@ def _empty(path: Path) -> None:
             os.truncate(path, 0)
 
 
-def _remove(top: Path) -> None:
+def remove(top: Path) -> None:
     """A file, or a folder with what is in it, however deep: folders inside are moved up first."""
     waiting, number = [top], 0
     while waiting:
@@ -302,7 +302,7 @@ def _remove_odd_ones(places: Iterable[str], kept: Path | None) -> None:
                 mode = path.lstat().st_mode
                 plain = stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
                 if not plain or _is_far(path):
-                    _remove(path)
+                    remove(path)
 
 
 def _is_far(path: Path) -> bool:
