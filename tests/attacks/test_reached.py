@@ -57,6 +57,18 @@ def evaluate(model, loader, criterion):
     return {"loss": loss / count, "accuracy": correct / count}
 """
 """A loss of the check's calls the student's code again."""
+CALLED_BY_A_FORK = """
+import os, sys
+os.register_at_fork(before=sys._getframe, after_in_child=lambda: sys._getframe())
+class Stopper:
+    def __init__(self, patience, min_delta=0.0):
+        self.patience, self.min_delta, self.best, self.bad = patience, min_delta, float("inf"), 0
+    def update(self, val_loss):
+        better = val_loss < self.best - self.min_delta
+        self.best, self.bad = (val_loss, 0) if better else (self.best, self.bad + 1)
+        return self.bad >= self.patience
+    state_dict = load_state_dict = lambda self, *_: {}
+"""
 AROUND = HONEST.replace("def clip_by_global_norm", "def right")
 REACH = {
     "stack": (SETUP, (FROM_A_LOSS.replace("LOOK", "inspect.stack()"),), FRAMES),
@@ -101,6 +113,18 @@ REACH = {
                  "    t = threading.Timer(30, print); t.daemon = True; t.start()\n"
                  "    return right(p, m)"),
         THREADS,
+    ),
+    "thread-beside-a-process": (
+        bank.load("03g.stopper"),
+        (CALLED_BY_A_FORK, "import threading\nthreading.Thread(target=threading.Event().wait, "
+                           "daemon=True).start()"),
+        THREADS,
+    ),
+    "bdb": (
+        CLIP,
+        (AROUND, "import bdb\nclass Own(bdb.Bdb):\n    def user_line(self, frame): pass\n"
+                 "def clip_by_global_norm(p, m):\n    return Own().runcall(right, p, m)"),
+        TRACED,
     ),
     "answers": (
         CLIP,
@@ -182,6 +206,9 @@ EVERYDAY = {
              "ask('03a.windows'), ask('03a.order'), hint('03a.order')\n"
              "assert check('03a.windows', {'batches': 1}).points == 0\n"
              "def clip_by_global_norm(p, m): return right(p, m)",
+    "doctest": "import doctest\nright.__doc__ = '>>> 1 + 1\\n2'\ndoctest.testmod()\n"
+               "doctest.run_docstring_examples(right, globals())\n"
+               "def clip_by_global_norm(p, m): return right(p, m)",
     "collected": "import gc, weakref\ndef clip_by_global_norm(p, m):\n    gc.collect()\n"
                  "    return right(p, m)",
     "warned": "import warnings, collections, dataclasses, typing, enum\n"
@@ -260,20 +287,6 @@ def test_a_stack_of_ones_own_cannot_be_left():
         assert said["text"] == "['run']\n"
         (said,) = session.run(MODULE_MADE_AGAIN)  # which needs no file
         assert said["text"] == "['run']\n"
-
-
-CALLED_BY_A_FORK = """
-import os, sys
-os.register_at_fork(before=sys._getframe, after_in_child=lambda: sys._getframe())
-class Stopper:
-    def __init__(self, patience, min_delta=0.0):
-        self.patience, self.min_delta, self.best, self.bad = patience, min_delta, float("inf"), 0
-    def update(self, val_loss):
-        better = val_loss < self.best - self.min_delta
-        self.best, self.bad = (val_loss, 0) if better else (self.best, self.bad + 1)
-        return self.bad >= self.patience
-    state_dict = load_state_dict = lambda self, *_: {}
-"""
 
 
 def test_what_a_fork_calls_finds_no_frame_of_the_check():
