@@ -57,18 +57,6 @@ def evaluate(model, loader, criterion):
     return {"loss": loss / count, "accuracy": correct / count}
 """
 """A loss of the check's calls the student's code again."""
-CALLED_BY_A_FORK = """
-import os, sys
-os.register_at_fork(before=sys._getframe, after_in_child=lambda: sys._getframe())
-class Stopper:
-    def __init__(self, patience, min_delta=0.0):
-        self.patience, self.min_delta, self.best, self.bad = patience, min_delta, float("inf"), 0
-    def update(self, val_loss):
-        better = val_loss < self.best - self.min_delta
-        self.best, self.bad = (val_loss, 0) if better else (self.best, self.bad + 1)
-        return self.bad >= self.patience
-    state_dict = load_state_dict = lambda self, *_: {}
-"""
 AROUND = HONEST.replace("def clip_by_global_norm", "def right")
 REACH = {
     "stack": (SETUP, (FROM_A_LOSS.replace("LOOK", "inspect.stack()"),), FRAMES),
@@ -115,9 +103,9 @@ REACH = {
         THREADS,
     ),
     "thread-beside-a-process": (
-        bank.load("03g.stopper"),
-        (CALLED_BY_A_FORK, "import threading\nthreading.Thread(target=threading.Event().wait, "
-                           "daemon=True).start()"),
+        bank.load("03g.resume"),
+        ("import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+         "def train_to(*_): raise ValueError",),
         THREADS,
     ),
     "bdb": (
@@ -287,6 +275,20 @@ def test_a_stack_of_ones_own_cannot_be_left():
         assert said["text"] == "['run']\n"
         (said,) = session.run(MODULE_MADE_AGAIN)  # which needs no file
         assert said["text"] == "['run']\n"
+
+
+CALLED_BY_A_FORK = """
+import os, sys
+os.register_at_fork(before=sys._getframe, after_in_child=lambda: sys._getframe())
+class Stopper:
+    def __init__(self, patience, min_delta=0.0):
+        self.patience, self.min_delta, self.best, self.bad = patience, min_delta, float("inf"), 0
+    def update(self, val_loss):
+        better = val_loss < self.best - self.min_delta
+        self.best, self.bad = (val_loss, 0) if better else (self.best, self.bad + 1)
+        return self.bad >= self.patience
+    state_dict = load_state_dict = lambda self, *_: {}
+"""
 
 
 def test_what_a_fork_calls_finds_no_frame_of_the_check():
