@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 SMALL = 2**20
-"""Bytes of a file up to which it is kept in memory, to be written again; a longer one that was
-changed is removed."""
+"""Bytes of a file up to which it is kept in memory, to be written again; where a longer
+one was changed, all longer ones are removed."""
 LARGE_MAP = 2**26
 """Bytes of a shared map above which it is empty in the new process rather than copied."""
 MEMORY_DEVICES = 1
