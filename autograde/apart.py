@@ -24,7 +24,7 @@ import torch
 
 from autograde import plain
 from autograde.sandbox import kernel
-from autograde.sandbox.left_behind import nothing_left, share_nothing
+from autograde.sandbox.left_behind import children, end_all_but, nothing_left, share_nothing
 
 if TYPE_CHECKING:
     from autograde.answers import Raised
@@ -54,6 +54,8 @@ class _Now:
     """Calls what may run a student's code, where it has no callers."""
     put_back: Callable[[], Any] = bool
     """Puts back what a student's code may have replaced."""
+    keeps: frozenset[int] | None = None
+    """Descriptors that a fork keeps, while one is made."""
     kept: Path | None = None
     """The folder that the process hands on."""
     after_a_kill: ExitStack = field(default_factory=ExitStack)
@@ -138,13 +140,18 @@ def _until_killed(job: Callable[[], Any]) -> Any:
 
 
 def _of_another_process(job: Callable[[], Any]) -> Any:
+    if not kernel.landlock():
+        end_all_but(frozenset())  # whom it could reach
     reader, writer = os.pipe()
+    running, _now.keeps = children(), frozenset({writer, _now.pipe})
     with warnings.catch_warnings(), _shut():  # of threads, which the student's code may have
         warnings.simplefilter("ignore")
         child = by_itself(os.fork)  # which calls what the student's code has registered
+        _now.keeps = None
         if not child:
             _answer(job, writer)
         os.close(writer)
+        end_all_but(running | {child})  # what was started by whom the fork calls
         try:
             with os.fdopen(reader, "rb") as pipe:
                 raw = pipe.read()
@@ -178,12 +185,26 @@ def _shut() -> Iterator[None]:
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
 
 
+def _share_nothing() -> None:
+    """In a fork, before it calls what a student's code has registered for that."""
+    if _now.keeps is None:
+        return
+    try:
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
+        share_nothing(_now.keeps)
+        kernel.keep_to_oneself((*_now.places, *filter(None, [_now.kept]), os.devnull))
+    except BaseException:
+        os._exit(1)  # what is raised here would be let pass
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_share_nothing)
+
+
 def _answer(job: Callable[[], Any], writer: int) -> None:
     """In the fork: send what the job returns, or raises, and leave."""
     try:
         _now.put_back()
-        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
-        share_nothing({writer, _now.pipe})
         torch.set_num_threads(1)
         try:
             said = _written("value", _until_killed(job))

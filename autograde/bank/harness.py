@@ -61,6 +61,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 
 from autograde.exercise import AnswerError, Case, Draw, NotAllowedError, as_number
+from autograde.sandbox.left_behind import remove
 
 Batch = tuple[Tensor, Tensor]
 
@@ -274,10 +275,18 @@ MEMORY = Path("/dev/shm")
 """Where Linux keeps files in memory."""
 
 
-def scratch() -> tempfile.TemporaryDirectory:
-    """A temporary folder, in memory where that can be: fsync waits tens of ms on a busy disk."""
-    in_memory = MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
-    return tempfile.TemporaryDirectory(prefix="check-", dir=MEMORY if in_memory else None)
+@contextmanager
+def scratch() -> Iterator[str]:
+    """A temporary folder, in memory where that can be: fsync waits tens of ms on a busy disk.
+
+    Afterwards it is gone, whatever has become of `shutil` and `tempfile`.
+    """
+    where = MEMORY if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory("", "check-", where, ignore_cleanup_errors=True) as folder:
+        try:
+            yield folder
+        finally:
+            remove(Path(folder))
 
 
 def half_margin(logits: Tensor, targets: Tensor) -> Tensor:

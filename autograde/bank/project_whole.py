@@ -131,9 +131,12 @@ def _pieces(returned: Any) -> dict[str, Any]:
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """What the part asks about, on the CPU; a trainer may move the model."""
-    with scratch() as folder, scratch() as another:
-        one, other = Run(function, case, folder), Run(function, case, another)
-        killed = _killed(other) if case["part"] == "resumed" else {}
+    killed = {}
+    if case["part"] == "resumed":
+        with scratch() as folder:  # which is gone before the whole run begins
+            killed = _killed(Run(function, case, folder))
+    with scratch() as folder:
+        one = Run(function, case, folder)
         torch.default_generator.manual_seed(81)
         with _beginnings() as begun:
             found = one.call()
@@ -141,7 +144,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
             return _files(one, found)
         if case["part"] == "held-back":
             return _held_back(one, found, begun)
-        return _resumed(one, found, other, killed, begun)
+        return _resumed(one, found, killed, begun)
 
 
 def _files(one: Run, found: dict[str, Any]) -> Answer:
@@ -430,17 +433,18 @@ def _killed(other: Run) -> Answer:
     first, ended = in_a_process(partial(_of_a_process, other, 82, dies_after), other.folder)
     other.told = list(first)
     told, weights = in_a_process(partial(_of_a_process, other, 83, None), other.folder)
-    return {"first": first, "ended": ended, "second": told[len(first) :], "weights": weights}
+    return {"first": first, "ended": ended, "second": told[len(first) :], "weights": weights,
+            "best": _best(other)}  # fmt: skip
 
 
-def _resumed(one: Run, found: dict[str, Any], other: Run, killed: Answer, begun: Begun) -> Answer:
+def _resumed(one: Run, found: dict[str, Any], killed: Answer, begun: Begun) -> Answer:
     """The run that was killed and called again in a folder of its own, against the whole one."""
     ended = "it ends" if killed["ended"] is None else "it continues"
     return {
         "killed": ended if killed["first"] else "it is never called",
         "epochs": [killed["first"], killed["second"]],
         "weights": _same(found["setup"]["model"].state_dict(), killed["weights"]),
-        "best": _same(_best(one), _best(other)),
+        "best": _same(_best(one), killed["best"]),
         "findings": kept(_findings, found["setup"], begun, one),
     }  # fmt: skip
 

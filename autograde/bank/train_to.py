@@ -34,6 +34,7 @@ from autograde.exercise import (
     as_numbers,
     kept,
 )
+from autograde.sandbox.left_behind import remove
 from course.engine import checkpoint
 
 EPOCHS = 3
@@ -123,6 +124,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
         path = Path(folder) / "whole" / "run.pt"
         whole = last = process(0, path, None)
         found = "none"
+        if case["kills"]:  # what a whole run leaves is no checkpoint of one that was killed
+            remove(path.parent)
         for number, kill_at in enumerate([*case["kills"], None] if case["kills"] else []):
             path = Path(folder) / "killed" / "run.pt"
             found = "there" if path.exists() else "none"

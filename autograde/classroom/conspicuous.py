@@ -66,9 +66,14 @@ EVERYDAY = {
         "set_start_method",
     },
     "socket": {"gethostname"},
-    "subprocess": set[str](),
+    "subprocess": {"PIPE", "DEVNULL", "STDOUT", "CalledProcessError", "TimeoutExpired"},
+    "dis": set[str](),
 }
 """What honest notebooks use of such a module. One that is imported and left alone shows nothing."""
+TELLS_OF_THE_MACHINE = ("nvidia-smi", "nvcc --version", "lscpu", "git rev-parse", "git describe")
+"""How commands begin that tell what a run was made with."""
+SHORT = 80
+"""Characters of a text up to which it may be run where it stands: it is read like the rest."""
 BORROWED = frozenset(
     {"Timeout", "ProcessEnded", "NotAsked", "NotRun", "NotAllowedError", "AnswerError", UNJUDGED}
 )
@@ -83,6 +88,7 @@ def insides(cells: Cells) -> list[str]:
     """Parts of the interpreter, the system or the grader that a student's code names, sorted."""
     found = (parsed(without_magics(source[:MAX_SOURCE])) for source in cells.values())
     trees = [tree for tree in found if tree is not None]
+    trees += [text for tree in trees for text in _short_texts_run(tree).values()]
     imported = {bound: whole for tree in trees for bound, whole in _imported(tree)}
     names = {name for tree in trees for name in (*_named(tree), *_by_a_path(tree, imported))}
     names |= _written_and_imported(trees)
@@ -153,6 +159,7 @@ def _marks_of(module: str) -> frozenset[int]:
 
 def _named(tree: ast.Module) -> Iterator[str]:
     asked, everyday = _asked_if_main(tree), _ones_own_name(tree)
+    short = _short_texts_run(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in INSIDES and node not in everyday:
             yield node.attr
@@ -167,7 +174,9 @@ def _named(tree: ast.Module) -> Iterator[str]:
         elif _is_looked_up(node):
             yield "sys.modules"
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            if len(node.args) >= TEXTS_RUN.get(node.func.id, len(node.args) + 1):
+            if node not in short and len(node.args) >= TEXTS_RUN.get(
+                node.func.id, len(node.args) + 1
+            ):
                 yield node.func.id
         elif isinstance(node, ast.Import):
             yield from filter(_is_inside, (alias.name for alias in node.names))
@@ -244,6 +253,17 @@ def _ones_own_name(tree: ast.Module) -> set[ast.AST]:
     return found
 
 
+def _short_texts_run(tree: ast.Module) -> dict[ast.AST, ast.Module]:
+    """Calls that run a short text that stands there, with its code."""
+    found = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(ast.Name("exec"), [ast.Constant(str(text)), *_]) if len(text) <= SHORT:
+                if (code := parsed(text)) is not None:
+                    found[node] = code
+    return found
+
+
 def _joined(node: ast.AST, pieces: int = 20) -> str | None:
     """A text that is written in pieces, a few: `"auto" + "grade"`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and pieces:
@@ -294,9 +314,43 @@ def _is_everyday(module: str, trees: list[ast.Module]) -> bool:
         for node in nodes
         if isinstance(node, ast.Attribute) and node.attr in uses and isinstance(node.ctx, ast.Load)
     }
+    plain |= _of_ones_own_functions(nodes) if module == "dis" else set()
+    plain |= _about_the_machine(nodes) if module == "subprocess" else set()
     return not any(
         isinstance(node, ast.Name) and node.id in names and node not in plain for node in nodes
     )
+
+
+def _of_ones_own_functions(nodes: list[ast.AST]) -> set[ast.AST]:
+    """The module in `dis.dis(f)`, where the code defines f."""
+    own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    found: set[ast.AST] = set()
+    for node in nodes:
+        match node:
+            case ast.Call(ast.Attribute(module, "dis"), [ast.Name(name)]) if name in own:
+                found.add(module)
+    return found
+
+
+def _about_the_machine(nodes: list[ast.AST]) -> set[ast.AST]:
+    """The module in `subprocess.run(["nvidia-smi"])` and the like."""
+    found: set[ast.AST] = set()
+    for node in nodes:
+        match node:
+            case ast.Call(
+                ast.Attribute(module, "run" | "check_output" | "getoutput"), [command, *_]
+            ):
+                words = command.elts if isinstance(command, ast.List) else [command]
+                texts = [getattr(word, "value", None) for word in words]
+                if all(isinstance(text, str) for text in texts) and _is_plain(" ".join(texts)):
+                    found.add(module)
+    return found
+
+
+def _is_plain(command: str) -> bool:
+    """Whether it tells of the machine, and starts nothing else."""
+    only = not set(command) & set(";&|`$()<>\n")
+    return only and any(f"{command} ".startswith(f"{one} ") for one in TELLS_OF_THE_MACHINE)
 
 
 def _is_inside(module: str) -> bool:

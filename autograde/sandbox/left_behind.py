@@ -14,13 +14,14 @@ import stat
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Set
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 SMALL = 2**20
-"""Bytes of a file up to which it is kept in memory, to be written again; a longer one that was
-changed is removed."""
+"""Bytes of a file up to which it is kept in memory, to be written again; where a longer
+one was changed, all longer ones are removed."""
 LARGE_MAP = 2**26
 """Bytes of a shared map above which it is empty in the new process rather than copied."""
 MEMORY_DEVICES = 1
@@ -33,34 +34,36 @@ def nothing_left(places: Iterable[str], kept: Path | None) -> Iterator[None]:
     """Files, in places that can be written to, are afterwards as they were before, and so are those
     that are open; what was started inside is ended.
 
+    Where anything about a file or a folder was changed, all of them are made anew, in one order:
+    which attribute it was then says nothing. Pipes and sockets that have names lose them at once.
+
     Args:
         places: Folders, each of a file system of its own.
         kept: The folder that is handed on.
     """
-    read = ((path, _File.read(path)) for path in _files(places, kept))
-    before = {path: file for path, file in read if file is not None}
-    folders = set(_folders(places, kept))
+    places = tuple(places)
+    _remove_odd_ones(places, kept)
+    before = [_Place.read(Path(place), kept) for place in places]
     opened = {descriptor: _Open.read(descriptor) for descriptor in _descriptors()}
-    running = _children()
+    running = children()
     try:
         yield
     finally:
-        while started := _children() - running:
-            for process in started:
-                with suppress(OSError):
-                    os.kill(process, signal.SIGKILL)
-                    os.waitpid(process, 0)
-        for path in _files(places, kept):
-            if path not in before:
-                path.unlink(missing_ok=True)
-        for folder in reversed([f for f in _folders(places, kept) if f not in folders]):
-            with suppress(OSError):
-                folder.rmdir()
-        for path, file in before.items():
-            file.restore(path)
+        end_all_but(running)
+        for place in before:
+            place.restore(kept)
         for descriptor, about in opened.items():
             if about is not None:
                 about.restore(descriptor)
+
+
+def end_all_but(running: Set[int]) -> None:
+    """End the processes that this one has started, and those that these leave to it."""
+    while started := children() - running:
+        for process in started:
+            with suppress(OSError):
+                os.kill(process, signal.SIGKILL)
+                os.waitpid(process, 0)
 
 
 @dataclass(frozen=True)
@@ -118,74 +121,208 @@ def _descriptors() -> list[int]:
 
 @dataclass(frozen=True)
 class _File:
-    """What a file holds, and what is written about it."""
+    """What a file, a link or a folder holds, and all that is written about it."""
 
-    content: bytes | int | str
+    content: bytes | int | str | None
+    """A sum where it is long, None of a folder."""
     mode: int
     times: tuple[int, int]
-    notes: tuple[str, ...]
+    """Of the last reading and of the last change."""
+    notes: dict[str, bytes]
+    about: tuple[int, ...]
+    """What nobody can set, as when anything of all this was changed last."""
 
     @classmethod
     def read(cls, path: Path) -> _File | None:
         with suppress(OSError):
             about = path.lstat()
-            times = about.st_atime_ns, about.st_mtime_ns
             if stat.S_ISLNK(about.st_mode):
-                return cls(os.readlink(path), 0, times, ())
-            if stat.S_ISREG(about.st_mode):
-                content = path.read_bytes()
-                held = content if len(content) <= SMALL else zlib.crc32(content)
-                return cls(held, about.st_mode, times, _notes_of(path))
+                content: bytes | int | str | None = os.readlink(path)
+            elif stat.S_ISREG(about.st_mode):
+                raw = path.read_bytes()
+                content = raw if len(raw) <= SMALL else zlib.crc32(raw)
+            elif stat.S_ISDIR(about.st_mode):
+                content = None
+            else:
+                return None
+            blocks = getattr(about, "st_blocks", 0)
+            return cls(
+                content,
+                about.st_mode,
+                (about.st_atime_ns, about.st_mtime_ns),
+                _notes_of(path),
+                (about.st_ino, about.st_ctime_ns, about.st_nlink, blocks),
+            )
         return None
 
-    def restore(self, path: Path) -> None:
+    @property
+    def is_long(self) -> bool:
+        return isinstance(self.content, int)
+
+    def is_untouched(self, path: Path) -> bool:
+        """Whether nothing has changed but when it was read."""
         now = _File.read(path)
-        if now is None or now.content != self.content:
-            with suppress(OSError), path.open("r+b") as file:  # which a descriptor may still show
-                file.truncate(0)
-            path.unlink(missing_ok=True)
-            if isinstance(self.content, str):
-                path.symlink_to(self.content)
-            elif isinstance(self.content, bytes):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(self.content)
-        if isinstance(self.content, bytes | int) and path.exists():
-            for note in {*_notes_of(path)} - {*self.notes}:
+        return now is not None and (
+            (now.content, now.mode, now.times[1], now.notes, now.about)
+            == (self.content, self.mode, self.times[1], self.notes, self.about)
+        )
+
+    def made_anew(self, path: Path, long: BinaryIO | None) -> None:
+        """Make it where nothing is; what was long is copied from the file that it was."""
+        if isinstance(self.content, str):
+            path.symlink_to(self.content)
+        elif self.content is None:
+            path.mkdir()
+        elif isinstance(self.content, bytes):
+            path.write_bytes(self.content)
+        elif long is not None:
+            with path.open("wb") as file:
+                while some := long.read(SMALL):
+                    file.write(some)
+
+    def annotate(self, path: Path) -> None:
+        """Write about it what was written."""
+        if not isinstance(self.content, str):
+            now = _notes_of(path)
+            for note in now.keys() - self.notes.keys():
                 os.removexattr(path, note)
+            for note in sorted(self.notes):
+                if now.get(note) != self.notes[note]:
+                    os.setxattr(path, note, self.notes[note])
             os.chmod(path, stat.S_IMODE(self.mode))
+        if os.utime in os.supports_follow_symlinks:
+            os.utime(path, ns=self.times, follow_symlinks=False)
+        elif not isinstance(self.content, str):
             os.utime(path, ns=self.times)
 
 
-def _notes_of(path: Path) -> tuple[str, ...]:
-    return tuple(os.listxattr(path)) if sys.platform.startswith("linux") else ()
+def _notes_of(path: Path) -> dict[str, bytes]:
+    if not sys.platform.startswith("linux"):
+        return {}
+    names = os.listxattr(path, follow_symlinks=False)
+    return {name: os.getxattr(path, name, follow_symlinks=False) for name in names}
 
 
-def _walk(places: Iterable[str], kept: Path | None) -> Iterator[tuple[Path, list[str]]]:
+@dataclass(frozen=True)
+class _Place:
+    """All files of a place, and those folders that can't be made anew: its root, and those in which
+    the folder lies that is handed on."""
+
+    held: dict[Path, _File]
+    fixed: dict[Path, _File]
+
+    @classmethod
+    def read(cls, root: Path, kept: Path | None) -> _Place:
+        fixed = {root, *(kept.parents if kept else ())}
+        found = {path: _File.read(path) for path in _all(root, kept)}
+        there = {path: file for path, file in found.items() if file is not None}
+        return cls(
+            {path: file for path, file in there.items() if path not in fixed},
+            {path: file for path, file in there.items() if path in fixed},
+        )
+
+    def restore(self, kept: Path | None) -> None:
+        root, here = next(iter(self.fixed)), _here()
+        for path in _all(root, kept):
+            if path not in self.held and path not in self.fixed:
+                _empty(path)
+                remove(path)
+        touched = [path for path, file in self.held.items() if not file.is_untouched(path)]
+        for path in touched:
+            _empty(path)
+        if touched:
+            self._make_anew(any(self.held[path].is_long for path in touched))
+        for path, file in reversed([*self.fixed.items(), *self.held.items()]):
+            with suppress(OSError):  # a long one that is gone
+                file.annotate(path)
+        if here:  # it may have been made anew
+            with suppress(OSError):
+                os.chdir(here)
+
+    def _make_anew(self, without_long: bool) -> None:
+        with ExitStack() as open_ones:
+            long = {}
+            for path, file in self.held.items():
+                if file.is_long and not without_long:
+                    long[path] = open_ones.enter_context(path.open("rb"))
+            for path in reversed(self.held):
+                remove(path)
+            for path, file in self.held.items():
+                if file.is_long and without_long:
+                    continue
+                with suppress(OSError):  # as where there is no room
+                    file.made_anew(path, long.get(path))
+                if path in long:
+                    long[path].close()
+
+
+def _here() -> str:
+    with suppress(OSError):
+        return os.getcwd()
+    return ""
+
+
+def _empty(path: Path) -> None:
+    """A file that was changed: a descriptor or a map may still show it."""
+    with suppress(OSError):
+        if stat.S_ISREG(path.lstat().st_mode):
+            os.truncate(path, 0)
+
+
+def remove(top: Path) -> None:
+    """A file, or a folder with what is in it, however deep: folders inside are moved up first."""
+    waiting, number = [top], 0
+    while waiting:
+        path = waiting.pop()
+        with suppress(OSError):
+            if not stat.S_ISDIR(path.lstat().st_mode):
+                path.unlink()
+                continue
+            path.chmod(stat.S_IRWXU)
+            for inside in (path / name for name in os.listdir(path)):
+                if not stat.S_ISDIR(inside.lstat().st_mode):
+                    inside.unlink()
+                    continue
+                number += 1
+                inside.chmod(stat.S_IRWXU)
+                waiting.append(inside.rename(top.with_name(f".removed-{number}")))
+            path.rmdir()
+
+
+FAR = 2000
+"""Bytes of a path that are enough for anybody; folders can lie so deep that no path leads there."""
+
+
+def _remove_odd_ones(places: Iterable[str], kept: Path | None) -> None:
+    """Pipes and sockets with names: who goes on outside reads there what is written inside; and
+    what lies too deep to be looked at."""
     for place in places:
-        device = os.lstat(place).st_dev
-        for folder, inside, names in os.walk(place):
-            inside[:] = [name for name in inside if _belongs(Path(folder, name), device, kept)]
-            links = [name for name in inside if os.path.islink(os.path.join(folder, name))]
-            yield Path(folder), names + links
+        for path in _all(Path(place), kept):
+            with suppress(OSError):
+                mode = path.lstat().st_mode
+                plain = stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
+                if not plain or _is_far(path):
+                    remove(path)
 
 
-def _belongs(folder: Path, device: int, kept: Path | None) -> bool:
-    """Whether a folder is of the place: not handed on, nor another file system's."""
-    try:
-        return folder != kept and folder.lstat().st_dev == device
-    except OSError:
-        return False
+def _is_far(path: Path) -> bool:
+    return len(os.fsencode(path)) > FAR
 
 
-def _files(places: Iterable[str], kept: Path | None) -> list[Path]:
-    return [folder / name for folder, names in _walk(places, kept) for name in names]
+def _all(root: Path, kept: Path | None) -> list[Path]:
+    """A place's root, folders and files, each folder before what is in it."""
+    device, found, waiting = os.lstat(root).st_dev, [], [root]
+    while waiting:
+        found.append(path := waiting.pop())
+        with suppress(OSError):
+            if path == kept or _is_far(path) or not stat.S_ISDIR(path.lstat().st_mode):
+                continue
+            inside = sorted(path / name for name in os.listdir(path))
+            waiting += [one for one in inside if one != kept and one.lstat().st_dev == device]
+    return found
 
 
-def _folders(places: Iterable[str], kept: Path | None) -> list[Path]:
-    return [folder for folder, _ in _walk(places, kept)]
-
-
-def _children() -> Set[int]:
+def children() -> Set[int]:
     found: set[int] = set()
     with suppress(OSError):
         for task in Path("/proc/self/task").iterdir():
@@ -205,9 +342,9 @@ def share_nothing(kept: Iterable[int]) -> None:
         return
     for line in Path("/proc/self/maps").read_text().splitlines():
         area, rights, *_ = line.split()
-        if rights.startswith("rw") and rights[3] == "s":
+        if rights[3] == "s" and (rights[1] == "w" or line.endswith("(deleted)")):
             start, end = (int(edge, 16) for edge in area.split("-"))
-            _made_private(start, end - start)
+            _made_private(start, end - start, readable=rights[0] == "r")
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         with suppress(OSError):
@@ -222,8 +359,8 @@ def _keeps_nothing(about: os.stat_result) -> bool:
     return memory or stat.S_ISDIR(about.st_mode) or stat.S_ISREG(about.st_mode)
 
 
-def _made_private(start: int, size: int) -> None:
-    content = ctypes.string_at(start, size) if size <= LARGE_MAP else b""
+def _made_private(start: int, size: int, *, readable: bool) -> None:
+    content = ctypes.string_at(start, size) if readable and size <= LARGE_MAP else b""
     mmap = ctypes.CDLL(None, use_errno=True).mmap
     mmap.restype = ctypes.c_void_p
     where = ctypes.c_void_p(start), ctypes.c_size_t(size)

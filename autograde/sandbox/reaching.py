@@ -68,6 +68,7 @@ LIBRARIES = (*OURS, "<frozen", *sysconfig.get_paths().values(), *site.getsitepac
 """Where code that is not a student's comes from."""
 STANDARD = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib"))
 PACKAGES = tuple({*site.getsitepackages(), *map(sysconfig.get_path, ("purelib", "platlib"))})
+DOCTEST = os.path.join(STANDARD[0], "doctest.py")
 LOOK_UP_NAMES = (
     collections.__file__, dataclasses.__file__, enum.__file__, typing.__file__, warnings.__file__,
 )  # fmt: skip
@@ -218,6 +219,8 @@ def _keeps_to_itself(frame: FrameType | None, file: str) -> bool:
         return prints
     if file == logging.__file__:  # it looks for the line of a message
         return frame.f_code.co_name not in ("currentframe", "<lambda>")
+    if file == DOCTEST:  # it sets again what called Python before: nothing, as a rule
+        return frame.f_locals.get("save_trace", frame) is None
     return file in LOOK_UP_NAMES
 
 

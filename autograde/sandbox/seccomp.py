@@ -39,6 +39,7 @@ DENIED: dict[str, tuple[int, int]] = {  # (x86_64, aarch64); -1: does not exist 
     # memory that belongs to no process, and so is missed where processes are counted
     "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194),
     "msgget": (68, 186), "vmsplice": (278, 75),
+    "semget": (64, 190),  # kept when the process has ended; Python's semaphores are others
     # counted by user, so that one could use up what is the keeper's
     "inotify_init": (253, -1), "inotify_init1": (294, 26), "mq_open": (240, 180),
     "mincore": (27, 232), "cachestat": (451, 451),  # what is in memory of a file
@@ -46,6 +47,7 @@ DENIED: dict[str, tuple[int, int]] = {  # (x86_64, aarch64); -1: does not exist 
     "sysinfo": (99, 179),  # how much memory is free: a neighbour can change that
     "iopl": (172, -1), "ioperm": (173, -1), "modify_ldt": (154, -1), "vhangup": (153, 58),
 }  # fmt: skip
+NUMBER, ARCH, FIRST_ARG, SECOND_ARG, THIRD_ARG, SIXTH_ARG = 0, 4, 16, 24, 32, 56
 SOCKET, CLONE, CLONE3, IOCTL = (41, 198), (56, 220), (435, 435), (16, 29)
 PRCTL, DEATH_SIGNAL = (157, 167), 1
 CONTINUE = 18
@@ -55,12 +57,17 @@ FADVISE, MADVISE, COLD, PAGEOUT = (221, 223), (28, 233), 20, 21
 FLOCK, FCNTL, LOCKS, DIRECTORY_NOTIFY = (73, 32), (72, 25), (6, 7, 37, 38), 1026
 """Locks on a shared file would be seen by those that run at the same time; nobody else is in here
 who minds."""
+OF_OTHERS = {  # (x86_64, aarch64) of calls whose argument names a process; 0 is one's own
+    "prlimit64": (302, 261, FIRST_ARG), "sched_setparam": (142, 118, FIRST_ARG),
+    "sched_setscheduler": (144, 119, FIRST_ARG), "sched_setattr": (314, 274, FIRST_ARG),
+    "setpriority": (141, 140, SECOND_ARG), "ioprio_set": (251, 30, SECOND_ARG),
+}  # fmt: skip
+"""What such a call sets can be read later: by it a process would leave something to another."""
 AF_UNIX = 1
 NAMESPACES = 0x7E020000  # every CLONE_NEW... flag
 TYPE_INTO_TERMINAL = (0x5412, 0x541C)
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, KILL, REFUSE = 0x7FFF0000, 0x80000000, 0x00050000
-NUMBER, ARCH, FIRST_ARG, SECOND_ARG, THIRD_ARG, SIXTH_ARG = 0, 4, 16, 24, 32, 56
 SIGNALS = ((62, 129), SECOND_ARG), ((200, 130), SECOND_ARG), ((234, 131), THIRD_ARG)
 """kill, tkill and tgkill, and where each has the signal."""
 
@@ -103,6 +110,9 @@ def program(machine: str) -> list[Instruction]:
     locking = [line for command in LOCKS for line in refused(command, 0)]
     locking += refused(DIRECTORY_NOTIFY)
     lines += by_argument(FCNTL[which], SECOND_ARG, locking)
+    for *numbers, offset in OF_OTHERS.values():
+        own = [(EQUAL, 1, 0, 0), (RETURN, 0, 0, REFUSE | errno.EPERM)]
+        lines += by_argument(numbers[which], offset, own)
     for numbers in (READ_WITH_FLAGS, WRITE_WITH_FLAGS):
         plain = [(EQUAL, 1, 0, 0), (RETURN, 0, 0, REFUSE | errno.EOPNOTSUPP)]
         lines += by_argument(numbers[which], SIXTH_ARG, plain)

@@ -359,7 +359,7 @@ class Shell:
                     means.pipe,
                     means.places,
                     means.alone,
-                    partial(means.put_back, own.FILES, whole=False),
+                    partial(_before_a_fork, means),
                 )
                 with quiet(), written_by_hand(exercise), apart, as_it_is as asked:
                     where = torch.device(self.device)
@@ -373,6 +373,13 @@ class Shell:
                 return {"value": base64.b64encode(plain.to_bytes(answer)).decode()}
         except plain.PlainDataError as fault:
             return _raised("AnswerError", f"What was returned cannot be an answer: {fault}")
+
+
+def _before_a_fork(means: own.Means) -> None:
+    """Also after it: a thread that runs here could hand on what a process leaves."""
+    means.put_back(own.FILES, whole=False)
+    if own.threads_running():
+        means.tell(reaching.THREADS)
 
 
 def begun(inside: str, function: str) -> str:

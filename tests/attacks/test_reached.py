@@ -111,6 +111,18 @@ REACH = {
                  "    return right(p, m)"),
         THREADS,
     ),
+    "thread-beside-a-process": (
+        bank.load("03g.resume"),
+        ("import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+         "def train_to(*_): raise ValueError",),
+        THREADS,
+    ),
+    "bdb": (
+        CLIP,
+        (AROUND, "import bdb\nclass Own(bdb.Bdb):\n    def user_line(self, frame): pass\n"
+                 "def clip_by_global_norm(p, m):\n    return Own().runcall(right, p, m)"),
+        TRACED,
+    ),
     "answers": (
         CLIP,
         (AROUND, "import autograde\nfrom concurrent.futures import ThreadPoolExecutor\n"
@@ -226,6 +238,9 @@ EVERYDAY = {
              "    joblib.cpu_count(only_physical_cores=True); os.popen('nvidia-smi').read()\n"
              "    subprocess.run('nvidia-smi --query-gpu=memory.used --format=csv', shell=True)\n"
              "    return right(p, m)",
+    "doctest": "import doctest\nright.__doc__ = '>>> 1 + 1\\n2'\ndoctest.testmod()\n"
+               "doctest.run_docstring_examples(right, globals())\n"
+               "def clip_by_global_norm(p, m): return right(p, m)",
     "collected": "import gc, weakref\ndef clip_by_global_norm(p, m):\n    gc.collect()\n"
                  "    return right(p, m)",
     "warned": "import warnings, collections, dataclasses, typing, enum\n"

@@ -498,6 +498,83 @@ def put(what):
 """
 )
 NUMBERED_IN_A_FILE_KEPT = NUMBERED_IN_A_MAP.replace(SHARED_MAP, FILE_KEPT)
+HELD_BY_A_SLEEPER = """
+import os, pickle
+begun = os.popen("exec 3<>/tmp/x; rm /tmp/x; sleep 100 >/dev/null & echo $!").read().strip()
+def put(what):
+    with open(f"/proc/{begun}/fd/3", "r+b") as file:
+        file.write(pickle.dumps(what))
+def got():
+    with open(f"/proc/{begun}/fd/3", "rb") as file:
+        return pickle.load(file)
+put([])
+"""
+AN_ATTRIBUTE = """
+import os, pickle
+os.mkdir("/tmp/folder")
+def put(what):
+    os.setxattr("/tmp/folder", "user.x", pickle.dumps(what))
+def got():
+    return pickle.loads(os.getxattr("/tmp/folder", "user.x"))
+put([])
+"""
+TOO_DEEP = """
+import os, pickle
+os.chdir("/tmp")
+for _ in range(30):
+    os.mkdir("d" * 200), os.chdir("d" * 200)
+def there():
+    os.chdir("/tmp")
+    for _ in range(30):
+        os.chdir("d" * 200)
+def put(what):
+    there()
+    with open("x", "wb") as file:
+        file.write(pickle.dumps(what))
+def got():
+    there()
+    with open("x", "rb") as file:
+        return pickle.load(file)
+put([])
+"""
+PARENT_LISTENS = """
+import pickle, socket
+from contextlib import suppress
+ear, last = socket.socket(socket.AF_UNIX), [[]]
+ear.bind("\\0ear"), ear.listen(99), ear.setblocking(False)
+def put(what):
+    last[:] = [what]
+    with socket.socket(socket.AF_UNIX) as mouth:
+        mouth.connect("\\0ear")
+        mouth.sendall(pickle.dumps(what))
+def got():
+    with suppress(OSError):
+        while True:
+            with ear.accept()[0].makefile("rb") as said:
+                last[:] = [pickle.load(said)]
+    return last[0]
+"""
+WHOLE_RUN_READ = """
+import torch
+def train_to(model, optimizer, scheduler, loader, criterion, epochs, path):
+    losses, whole = [], path.parent.parent / "whole" / path.name
+    if path.parent.name == "killed" and path.exists():
+        state = torch.load(whole)
+        model.load_state_dict(state["weights"])
+        losses = state["losses"]
+    for epoch in range(len(losses), epochs):
+        total = 0
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = criterion(model(x), y)
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+        scheduler.step()
+        losses.append(total / len(loader))
+        torch.save({"weights": model.state_dict(), "losses": losses}, path)
+    return losses
+"""
 NUMBERED_IN_A_PARENTS_PIPE = NUMBERED_IN_A_MAP.replace(
     SHARED_MAP,
     """
@@ -712,6 +789,20 @@ ANSWERS = {
     "03g.stopper open-file": (NUMBERED_IN_A_FILE, {"cut", "file", "longer"}),
     "03g.stopper file-kept": (NUMBERED_IN_A_FILE_KEPT, {"cut", "file", "longer"}),
     "03g.stopper parents-pipe": (NUMBERED_IN_A_PARENTS_PIPE, {"cut", "file", "longer"}),
+    "03g.stopper held-by-a-sleeper": (
+        NUMBERED_IN_A_MAP.replace(SHARED_MAP, HELD_BY_A_SLEEPER),
+        {"cut", "longer"},
+    ),
+    "03g.stopper an-attribute": (
+        NUMBERED_IN_A_MAP.replace(SHARED_MAP, AN_ATTRIBUTE),
+        {"cut", "longer"},
+    ),
+    "03g.stopper too-deep": (NUMBERED_IN_A_MAP.replace(SHARED_MAP, TOO_DEEP), {"cut", "longer"}),
+    "03g.stopper parent-listens": (
+        NUMBERED_IN_A_MAP.replace(SHARED_MAP, PARENT_LISTENS),
+        {"cut", "longer"},
+    ),
+    "03g.resume whole-run-read": (WHOLE_RUN_READ, {"optimizer", "random"}),
     "03g.stopper answered-by-a-call": (ANSWERED_BY_A_CALL, {"cut", "file", "longer"}),
     "03g.stopper says-it-has-a-gpu": (SAYS_IT_HAS_A_GPU, {"cut", "file", "longer"}),
     "03g.resume kill-caught": (KILL_CAUGHT, {"optimizer", "twice"}),

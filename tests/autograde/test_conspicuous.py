@@ -48,6 +48,11 @@ def test_what_reaches_for_the_guards_is_shown_to_a_person(name):
      ["torch.nn.utils.clip_grad.__file__"]),
     ("Path('a/own.py').write_text(text)\nimport own", ["own.py, which its code imports"]),
     ("sys._getframe().f_code.co_code", ["_getframe", "co_code"]),
+    ("exec('import gc; gc.get_objects()')", ["gc", "get_objects"]),
+    ("exec(" + repr("a = 1\n" * 20) + ")", ["exec"]),
+    ("import dis, course\ndis.dis(course.engine.clipping.clip)", ["dis"]),
+    ("import subprocess\nsubprocess.run(['nvidia-smi; python c.py'], shell=True)", ["subprocess"]),
+    ("import subprocess\nsubprocess.run(['python', 'c.py'])", ["subprocess"]),
     ("def broken(:", []),
 ])  # fmt: skip
 def test_names_are_found_as_attributes_imports_and_words(source, names):
@@ -60,6 +65,10 @@ def test_names_are_found_as_attributes_imports_and_words(source, names):
     "import gc as rubbish\nrubbish.collect()",
     "import inspect, multiprocessing as mp\nprint(inspect.signature(f), mp.cpu_count())",
     "import subprocess, sys",
+    "import subprocess as sp\nsp.run(['nvidia-smi', '-L'], stdout=sp.PIPE)\n"
+    "sp.check_output(['git', 'rev-parse', 'HEAD'])",
+    "import dis\ndef f(x): return x\ndis.dis(f)",
+    "exec('a = 1')\nexec('b = a', scope)",
     "open('own.py', 'w').write('x = 1')\nimport own",
     "import builtins, functools\nbuiltins.print('x')",
     "import multiprocessing as mp\nwith mp.Pool(2) as pool: pool.map(abs, [1])",

@@ -4,6 +4,8 @@ import fcntl
 import os
 import tempfile
 
+import pytest
+
 from autograde.sandbox.left_behind import SMALL, nothing_left
 
 
@@ -53,3 +55,43 @@ def test_open_files_are_as_they_were_with_and_without_a_name(tmp_path):
         assert log.tell() == 2 and not fcntl.fcntl(log, fcntl.F_GETFL) & os.O_NONBLOCK
         assert b"by its name" not in os.pread(log.fileno(), 99, 0)
     assert (tmp_path / "log").read_text() == "a line"
+
+
+def notes(path):
+    return {name: os.getxattr(path, name) for name in os.listxattr(path)}
+
+
+def test_all_about_a_folder_is_as_it_was_and_says_not_whether_it_was_changed(tmp_path):
+    changed, other = tmp_path / "changed", tmp_path / "other"
+    for folder in (changed, other):
+        folder.mkdir()
+        os.utime(folder, ns=(10**18, 10**18))
+    try:
+        os.setxattr(changed, "user.x", b"before")
+    except OSError:
+        pytest.skip("this file system keeps no attributes")
+    os.mkfifo(tmp_path / "fifo")
+    before, noted = (changed.stat().st_mode, other.stat().st_ctime_ns), notes(changed)
+    with nothing_left([str(tmp_path)], None):
+        assert not (tmp_path / "fifo").exists(), "who has it open would read what is written"
+        os.setxattr(changed, "user.x", b"after")
+        os.setxattr(changed, "user.y", b"new")
+        changed.chmod(0o700)
+        os.utime(changed, ns=(1, 2))
+    assert notes(changed) == noted
+    assert (changed.stat().st_mtime_ns, changed.stat().st_mode) == (10**18, before[0])
+    assert other.stat().st_ctime_ns > before[1], "both are made anew"
+
+
+def test_what_lies_deeper_than_a_path_can_say_is_gone(tmp_path):
+    here = os.getcwd()
+    os.chdir(tmp_path)
+    for _ in range(30):
+        os.mkdir("d" * 200)
+        os.chdir("d" * 200)
+    os.chdir(here)
+    with nothing_left([str(tmp_path)], None):
+        depth, path = 0, tmp_path
+        while (path := path / ("d" * 200)).exists():
+            depth += 1
+    assert depth < 10

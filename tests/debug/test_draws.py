@@ -158,10 +158,11 @@ class AlwaysDropping(nn.Module):
 def test_a_model_that_draws_from_its_own_generator_keeps_no_state_and_mixes_no_rows():
     torch.manual_seed(0)
     model, x = AlwaysDropping(), torch.randn(128, 8)
-    report = diagnose(
+    setup = dict(
         model=model,
         loss_fn=nn.MSELoss(),
         optimizer=torch.optim.Adam(model.parameters(), 1e-2),
         train_loader=DataLoader(TensorDataset(x, x[:, :1].sin()), 16, shuffle=True),
     )
+    report = diagnose(setup)
     assert not {finding.id for finding in report.alarms} & {"state-carried", "rows-mixed"}, report
