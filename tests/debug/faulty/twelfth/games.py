@@ -17,7 +17,7 @@ from tests.debug.faulty.twelfth.kit import (
 )
 
 
-@pair("frozen-params")
+@pair("loss-without-gradient")
 def gan_detached_g(bug):
     """GAN: the generator step reuses fake.detach(), so the generator never receives a gradient.
     After 200 steps energy_dist is 3.4 instead of 0.472."""

@@ -212,7 +212,7 @@ def tags(n=512, seed=0):
     return x, (x @ w + 0.5 * torch.randn(n, 6, generator=g) > 1.5).float()
 
 
-@pair("targets-out-of-reach")
+@pair("classes-compete")
 def softmax_for_tags(bug):
     """A softmax over labels that do not exclude each other."""
     train, val = both(rows(*tags()))
