@@ -30,10 +30,13 @@ c.ClearMarkScheme.enforce_metadata = False  # rubrics and blank answers may stan
 c.Exchange.root = "/dev/null"  # no exchange: copy submissions to submitted/STUDENT/ASSIGNMENT/
 """
 STEP = "autograde.classroom.clean_steps.CleanWork"
+FILTERS = {"clean_html": "autograde.classroom.clean_steps.clean_html"}
+"""Of nbconvert's templates: what cleans each part of a page with `sanitize_html`."""
 PROTECTION = f"""\
 
 # Nothing that a student wrote may run in a page that you open: keep these lines.
 c.HTMLExporter.sanitize_html = True
+c.HTMLExporter.filters = {FILTERS}
 c.HTMLExporter.preprocessors = ["{STEP}"]  # what formgrader shows
 c.GenerateFeedback.preprocessors = [
     "{STEP}",

@@ -11,6 +11,13 @@ from nbgrader.preprocessors import NbGraderPreprocessor
 
 from autograde.classroom.cells import marked
 from autograde.classroom.clean import clean_notebook, clean_output
+from autograde.classroom.safe_html import sanitize_part
+
+
+def clean_html(element: str | bytes) -> str:
+    """In the place of nbconvert's filter of this name, which shows the tags of a paragraph or a
+    heading as text, and leaves a table's cells without their style."""
+    return sanitize_part(element.decode() if isinstance(element, bytes) else str(element))
 
 
 class CleanWork(NbGraderPreprocessor):

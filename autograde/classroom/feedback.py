@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from autograde.class_dir import nbgrader_config
+from autograde.class_dir import FILTERS, nbgrader_config
 from autograde.classroom.clean import clean_data
 from autograde.classroom.export import read_marks
 from autograde.classroom.files import FULL, write_whole
@@ -121,6 +121,7 @@ def _nbgraders_page(folder: Path, assignment: str, student: str) -> str:
     config = nbgrader_config(folder)
     steps = list(GenerateFeedback.class_traits()["preprocessors"].default())
     config.GenerateFeedback.preprocessors = [_plain_outputs(), *steps]
+    config.HTMLExporter.filters = FILTERS
     config.HTMLExporter.exclude_anchor_links = True  # a heading's words are not its id
     with TemporaryDirectory(prefix="autograde-page-") as place:
         config.CourseDirectory.feedback_directory = place

@@ -12,6 +12,7 @@ import re
 import warnings
 from collections import defaultdict
 from functools import lru_cache
+from html import escape
 
 from autograde.classroom.formulas import STYLE, draw_formulas
 
@@ -38,7 +39,7 @@ STYLES = {
 }
 """No position, no size, no margin, nothing that takes a url()."""
 # fmt: on
-NAMES = {"class", "id", "name"}
+NAMES = frozenset({"class", "id", "name"})
 """By which a page's own scripts and styles find their elements: a page with scripts gives none."""
 GONE = ("script", "style", "iframe", "object", "embed", "template", "noscript", "svg", "math")
 """Left out with all they hold; of other unknown tags only the tag goes."""
@@ -72,7 +73,16 @@ def sanitize(html: str, *, own_page: bool = True) -> str:
     believed = own_page or html.count("<") <= FEW_TAGS  # a page's outputs have been through this
     if _depth(html, believed=believed) > MAX_DEPTH:
         raise TooDeepError(f"HTML with more than {MAX_DEPTH} elements inside one another.")
-    return _cleaner(own_page).clean(_with_formulas(html) if own_page else html)
+    if own_page:
+        return _cleaner(NAMES).clean(_with_formulas(html))
+    return _cleaner(frozenset()).clean(html)
+
+
+def sanitize_part(html: str) -> str:
+    """Clean a part of a page that nbconvert is making, which classes make colourful."""
+    if _depth(html, believed=html.count("<") <= FEW_TAGS) > MAX_DEPTH:
+        return f"<pre>{escape(html)}</pre>"
+    return _cleaner(frozenset({"class"})).clean(html)
 
 
 def _with_formulas(html: str) -> str:
@@ -170,18 +180,19 @@ def _closed(name: str, places: list[int], scopes: list[str]) -> int:
 
 
 @lru_cache
-def _cleaner(own_page: bool):
+def _cleaner(names: frozenset[str]):
+    """One that keeps some of NAMES."""
     import nh3
 
     return nh3.Cleaner(
         tags=TAGS,
         clean_content_tags=set(GONE),
         attributes={
-            "*": ATTRIBUTES if own_page else ATTRIBUTES - NAMES,
+            "*": ATTRIBUTES - (NAMES - names),
             "a": {"href"},
             "img": {"src"},
         },
-        tag_attribute_values={} if own_page else {"table": {"class": {"dataframe"}}},
+        tag_attribute_values={} if names else {"table": {"class": {"dataframe"}}},
         attribute_filter=_filtered,
         filter_style_properties=STYLES,
         url_schemes={"http", "https", "mailto", "data"},

@@ -10,8 +10,10 @@ import nbformat
 import pytest
 from nbgrader.api import Gradebook
 
+from autograde.class_dir import FILTERS, PROTECTION
 from autograde.classroom import feedback
 from autograde.classroom.clean import clean_data
+from autograde.classroom.clean_steps import clean_html
 from autograde.classroom.feedback import write_feedback
 from autograde.classroom.release import NbgraderFault
 from autograde.classroom.safe_html import sanitize
@@ -206,6 +208,19 @@ def test_a_drawing_becomes_a_picture_and_a_widget_its_text():
     assert clean_data({"application/javascript": "1"}) == {
         "text/plain": "(nothing here can be shown)"
     }
+
+
+def test_a_part_of_nbgraders_page_keeps_its_looks_and_no_name():
+    assert f"c.HTMLExporter.filters = {FILTERS}" in PROTECTION
+    shown = clean_html(
+        '<div style="padding:1em"><p id="clip" name="clip" onclick="f()">A</p><h3>B</h3>'
+        '<table><tr><td style="text-align:left">1</td></tr></table><script>f()</script>'
+        '<div class="highlight"><pre><span class="k">for</span></pre></div></div>'
+    )
+    assert "<p>A</p><h3>B</h3>" in shown and '<td style="text-align:left">1</td>' in shown
+    assert '<span class="k">for</span>' in shown
+    assert not [word for word in ("id=", "name=", "onclick", "script", "&lt;") if word in shown]
+    assert clean_html(b"<b>" * 1500).startswith("<pre>&lt;b&gt;")
 
 
 def test_html_that_defeats_the_parser_leaves_what_the_checks_say():
