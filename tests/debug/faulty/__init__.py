@@ -30,6 +30,7 @@ from tests.debug.faulty import (  # noqa: F401
     thirteenth,
     twelfth,
     twentieth,
+    twenty_first,
     unseen,
 )
 from tests.debug.faulty.kit import PAIRS, Pair
