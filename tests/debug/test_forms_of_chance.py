@@ -3,8 +3,11 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
+from course.debug.probes.session import Session
+from course.debug.probes.setup import as_setup
 from course.debug.relations import direction
 from tests.debug.told import said
 
@@ -60,3 +63,61 @@ def test_another_score_next_to_recall_does():
 ])  # fmt: skip
 def test_scores_of_an_order_are_not_raised_by_one_answer(name, one):
     assert direction.is_one_sided(name) == one
+
+
+RATE = 4e-3
+"""At which the metric has moved after a few dozen steps, but not yet by more than chance."""
+
+
+class Factors(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.user, self.item = nn.Embedding(30, 8), nn.Embedding(40, 8)
+        for table in (self.user, self.item):
+            nn.init.normal_(table.weight, std=0.1)
+
+    def forward(self, user, item):
+        return (self.user(user) * self.item(item)).sum(-1)
+
+
+def of_pairs(*, sign: float) -> dict:
+    """What each user chose, told apart from what they did not; few such pairs are scored."""
+    torch.manual_seed(0)
+    likes = (torch.randn(30, 3) @ torch.randn(3, 40)) > 1
+    users, chosen = likes.nonzero().T
+    other = torch.stack([(~likes[u]).nonzero()[torch.randint((~likes[u]).sum(), ())][0]
+                         for u in users])  # fmt: skip
+    order = torch.randperm(len(users))
+    train, val = (TensorDataset(users[n], chosen[n], other[n]) for n in (order[120:], order[:120]))
+    model = Factors()
+    optimizer = torch.optim.Adam(model.parameters(), RATE)
+
+    def ahead(batch):
+        return model(batch[0], batch[1]) - model(batch[0], batch[2])
+
+    def train_step(batch) -> float:
+        optimizer.zero_grad()
+        loss = -F.logsigmoid(sign * ahead(batch)).mean()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    def evaluate() -> dict:
+        with torch.no_grad():
+            return {"auc": float((ahead(val.tensors) > 0).float().mean())}
+
+    return {"model": model, "optimizer": optimizer, "train_loader": DataLoader(train, 64),
+            "val_loader": DataLoader(val, 64), "train_step": train_step,
+            "evaluate": evaluate}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sign", "told"), [(-1.0, True), (1.0, False)])
+def test_a_share_of_few_rows_is_given_more_steps_to_move(sign, told):
+    session = Session(as_setup(of_pairs(sign=sign)))
+    start = direction.evaluation_of(session).first["auc"]
+    noise = direction.chance(direction.evaluation_of(session), start)
+    ends, nearly = direction._ends(session, "auc", start, noise, direction.LONG)
+    assert not ends
+    assert nearly is told
+    made = list(direction.follows(session))
+    assert [f.evidence["steps"] for f in made] == [direction.LONGER] * told

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from course.debug.relations import ahead, model, parts
+from course.debug.relations import ahead, counted, model, parts
 from tests.debug.faulty.eighth.kit import gen
 from tests.debug.faulty.eleventh.kit import Columns
 from tests.debug.faulty.twelfth.kit import loader, markov, pack
@@ -224,3 +224,33 @@ def test_a_model_of_masked_tokens_is_asked_for_what_is_hidden(kind, is_told):
     net = Code() if kind == "code without unknown" else Reader(both=True)
     setup = made(net, lambda m, b: cost(m(b[0]), b[1], ignore_index=-100), ids, labels)
     assert said(ahead.shown, setup) == ["target-in-inputs"] * is_told
+
+
+@cases(
+    faulty=["all places", "told by a mask"],
+    sound=["left out by the label", "left out by the loss", "weighed by a mask", "no end is told",
+           "blanks within rows"],
+)  # fmt: skip
+def test_answers_to_padding_are_not_asked_for(kind, is_told):
+    torch.manual_seed(0)
+    g = gen(5)
+    real = torch.arange(T) < torch.randint(2, T, (96, 1), generator=g)
+    ids = torch.randint(1, V, real.shape, generator=g)
+    tags = (ids * 5) % 4
+    if kind == "left out by the loss":
+        tags = 1 + tags % 3
+    if kind == "blanks within rows":
+        ids[:, 0] = 0
+    ids, tags = ids * real, tags * real
+    if kind == "left out by the label":
+        tags = tags.masked_fill(~real, -100)
+    told = [] if kind == "no end is told" else [real.long()] if "mask" in kind else [real.sum(1)]
+
+    def loss_of(m, b):
+        if kind == "weighed by a mask":
+            costs = F.cross_entropy(m(b[0]).transpose(1, 2), b[1], reduction="none")
+            return (costs * b[2]).sum() / b[2].sum()
+        return cost(m(b[0]), b[1], ignore_index=0 if kind == "left out by the loss" else -100)
+
+    setup = made(Reader(both=True), loss_of, ids, tags, *told)
+    assert said(counted.behind_the_end, setup) == ["padding-in-the-loss"] * is_told

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
-from course.debug.relations import flips, judged, views
+from course.debug.relations import flips, judged, triplets, views
 from tests.debug.faulty.eighth.kit import gen
 from tests.debug.faulty.eleventh.kit import Columns
 from tests.debug.faulty.twelfth.kit import loader, mlp, pack
@@ -191,3 +191,55 @@ def test_what_the_metric_rates_best_is_not_what_costs_most(kind, is_told):
     setup = pack(net, torch.optim.Adam(net.parameters(), 1e-3), tr, loss_of, val_loader=va,
                  evaluate=evaluate)  # fmt: skip
     assert bool(said(judged.alike, setup)) == is_told
+
+
+class Triplets(Dataset):
+    """Each with another of its label, of its person or of any kind, and a third one."""
+
+    def __init__(self, kind):
+        self.kind, g = kind, gen(4)
+        self.x, self.g = torch.randn(240, 6, generator=g), gen(8)
+        classes = 12 if kind == "any of many labels" else 3
+        self.y = torch.arange(240) % classes
+        self.part = torch.arange(240) // classes % 4  # of a label: one of four persons in it
+
+    def __len__(self):
+        return len(self.x)
+
+    def other(self, i, where):
+        rows = where.nonzero().flatten()
+        rows = rows[rows != i]
+        return rows[torch.randint(len(rows), (), generator=self.g)]
+
+    def __getitem__(self, i):
+        same = self.y == self.y[i]
+        near = same & (self.part == self.part[i]) if self.kind == "persons" else same
+        if self.kind == "unlike":
+            near = torch.ones_like(same)
+        drop = {"other labels": ~same, "persons": ~near, "no push in the loss": same}
+        p, n = self.other(i, near), self.other(i, drop.get(self.kind, torch.ones_like(same)))
+        return {"a": self.x[i], "p": self.x[p], "n": self.x[n], "y": self.y[i]}
+
+
+@cases(
+    faulty=["any label", "any label, one call"],
+    sound=["other labels", "any of many labels", "persons", "unlike", "no push in the loss"],
+)
+def test_no_pair_is_pulled_together_and_pushed_apart(kind, is_told):
+    torch.manual_seed(0)
+
+    def loss_of(model, b):
+        if "one call" in kind:
+            a, p, n = model(b["a"], b["p"], b["n"])
+        else:
+            a, p, n = (model(b[name]) for name in "apn")
+        if kind == "no push in the loss":
+            return F.mse_loss(a, p) + F.mse_loss(a, n)
+        return F.triplet_margin_loss(a, p, n, margin=2.0)
+
+    net = mlp(6, 12, 3)
+    if "one call" in kind:
+        net.forward = lambda *parts: torch.stack([nn.Sequential.forward(net, x) for x in parts])
+    data = DataLoader(Triplets(kind), 24, shuffle=True, generator=gen(0))
+    setup = pack(net, torch.optim.Adam(net.parameters(), 3e-3), data, loss_of)
+    assert said(triplets.contradict, setup) == ["wrong-targets"] * is_told

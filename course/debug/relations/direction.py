@@ -30,6 +30,11 @@ from course.state.nested import mapped
 
 LONG = 48
 """Steps in either direction: a metric of all programs of the tests has begun to move by then."""
+LONGER = 2 * LONG
+"""The same where the metric has moved by nearly enough by then: few rows are scored, and a share of
+few rows moves far by chance."""
+NEARLY = 0.5
+"""Of the distances that are asked for: from so far on, more steps are made."""
 WORDS = ("acc", "reward", "return", "auc", "roc", "f1", "iou", "dice", "r2", "concordance",
          "c_index", "recall", "precision", "hit", "ndcg", "mrr")  # fmt: skip
 """Words of metrics that are better the higher they are."""
@@ -81,27 +86,41 @@ def follows(session: Session) -> Iterator[Finding]:
     noise = chance(seen, start)
     if among(OF_ORDERS, name):
         noise = min(noise, SPREADS * _spread(session, name) or noise)  # 0 if of other weights
+    for steps in (LONG, LONGER):
+        ends, nearly = _ends(session, name, start, noise, steps)
+        if ends or not nearly or session.is_spent(BUSY):
+            break
+    if not ends:
+        return
+    yield Finding(
+        "loss-negated", "error",
+        f"{steps} steps that lower the loss take {name} from {start:.3g} to {ends[0][0]:.3g}, and "
+        f"{steps} steps that raise the loss take it to {ends[0][1]:.3g}: the loss has the wrong "
+        "sign, or its targets have the wrong meaning.",
+        {"start": start, "after_lower_loss": ends[0][0], "after_higher_loss": ends[0][1],
+         "steps": steps},
+        "loss = -(log_prob * advantage).mean()  # minus; in a pair loss, 1 marks a similar pair",
+    )  # fmt: skip
+
+
+def _ends(
+    session: Session, name: str, start: float, noise: float, steps: int
+) -> tuple[list[tuple[float, float]], bool]:
+    """Metrics after steps down and up for two seeds, if both times the first is worse than the
+    start and the second better; else none, and whether the first two were nearly so far apart."""
     ends = []
     for seed in (0, 1):
-        down, fell = _after(session, name, seed, uphill=False)
+        down, fell = _after(session, name, seed, steps, uphill=False)
         if not (fell or among(OF_CHOICES, name)) or not down < start - noise / 2:
-            return
-        up, _ = _after(session, name, seed, uphill=True)
+            return [], False
+        up, _ = _after(session, name, seed, steps, uphill=True)
         least = max(noise / 2, APART * (up - down))
         if up - down < 2 * noise or not (down < start - least and start + least < up):
-            return
+            return [], up - down > 2 * noise * NEARLY and up > start + noise / 2
         if is_one_sided(name) and not _constants(session, name) < start + least:
             raise NotChecked("one answer for all rows has a better score, which tells no sign")
         ends.append((down, up))
-    yield Finding(
-        "loss-negated", "error",
-        f"{LONG} steps that lower the loss take {name} from {start:.3g} to {ends[0][0]:.3g}, and "
-        f"{LONG} steps that raise the loss take it to {ends[0][1]:.3g}: the loss has the wrong "
-        "sign, or its targets have the wrong meaning.",
-        {"start": start, "after_lower_loss": ends[0][0], "after_higher_loss": ends[0][1],
-         "steps": LONG},
-        "loss = -(log_prob * advantage).mean()  # minus; in a pair loss, 1 marks a similar pair",
-    )  # fmt: skip
+    return ends, False
 
 
 def _other_classes(session: Session) -> bool:
@@ -156,7 +175,9 @@ def _spread(session: Session, name: str) -> float:
     return stdev(values) if all(map(math.isfinite, values)) else 0.0
 
 
-def _after(session: Session, name: str, seed: int, *, uphill: bool) -> tuple[float, bool]:
+def _after(
+    session: Session, name: str, seed: int, steps: int, *, uphill: bool
+) -> tuple[float, bool]:
     """The metric after steps in one direction, and whether the loss that they return fell."""
     batches = session.epoch.batches
     with session.observe():
@@ -164,7 +185,7 @@ def _after(session: Session, name: str, seed: int, *, uphill: bool) -> tuple[flo
         for group in (g for o in session.optimizers for g in o.param_groups):
             group["maximize"] = group["maximize"] != uphill
         losses = [as_float(session.setup.train_step(clone(batches[i % len(batches)])))
-                  for i in range(LONG)]  # fmt: skip
+                  for i in range(steps)]  # fmt: skip
         value = as_metrics(session.setup.evaluate()).get(name, math.nan)
-    quarter = LONG // 4
+    quarter = steps // 4
     return value, fmean(losses[-quarter:]) < fmean(losses[:quarter])

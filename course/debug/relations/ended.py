@@ -28,7 +28,7 @@ def by_its_sign(session: Session) -> Iterator[Finding]:
     batch = program.batches[0]
     leaves = [t.detach().cpu() for t in tensors_in(batch)]
     ids = [t for t in leaves if t.dim() == 2 and not t.is_floating_point() and t.shape[1] > 2]
-    told = [(x, real) for x in ids for real in _real(leaves, x)]
+    told = [(x, real) for x in ids for real in real_places(leaves, x)]
     if not told:
         raise NotChecked("a batch does not say what of its ids is real")
     for x, real in told:
@@ -48,7 +48,7 @@ def by_its_sign(session: Session) -> Iterator[Finding]:
             return
 
 
-def _real(leaves: list[Tensor], x: Tensor) -> Iterator[Tensor]:
+def real_places(leaves: list[Tensor], x: Tensor) -> Iterator[Tensor]:
     """What the batch says is no padding of these ids [B, T]: by a mask or by lengths."""
     places = torch.arange(x.shape[1])
     for t in leaves:
