@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from course.debug.probes import answers, schedule, splits
 from course.debug.probes.session import Session
 from course.debug.probes.setup import as_setup
-from course.debug.relations import matched, members, padding, reach, referenced, targets
+from course.debug.relations import cosines, matched, members, padding, referenced, targets
 from tests.debug.faulty.eighth.kit import gen
 from tests.debug.faulty.sixth.kit import blobs, loaders, mlp, numbers, trained
 from tests.debug.told import cases, said
@@ -257,4 +257,4 @@ def test_cosines_of_both_ways_need_a_temperature(kind, is_told):
         return (F.cross_entropy(s, t) + F.cross_entropy(back, t)) / 2
 
     made = trained(model, torch.optim.Adam(model.parameters()), loaders(x, x.flip(1)), loss_of)
-    assert said(reach.scaled, made) == ["targets-out-of-reach"] * is_told
+    assert said(cosines.scaled, made) == ["targets-out-of-reach"] * is_told
