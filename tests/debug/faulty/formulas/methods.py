@@ -237,7 +237,7 @@ def critics_gradient_reaches_the_generator(bug):
     return gan(bug, "detach")
 
 
-@pair("frozen-params")
+@pair("loss-without-gradient")
 def generator_detached(bug):
     """The generator's loss is of fakes that are detached."""
     return gan(bug, "gdetach")

@@ -158,7 +158,7 @@ class Forgers(nn.Module):
         return self.forger(z)
 
 
-@pair("frozen-params")
+@pair("loss-without-gradient")
 def ring_forged(bug):
     """The generator's step judges the same detached fakes that the discriminator's step was given:
     its loss is computed, no gradient comes to the generator. Costs the generator never moves, the
