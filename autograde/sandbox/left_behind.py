@@ -34,7 +34,7 @@ def nothing_left(places: Iterable[str], kept: Path | None) -> Iterator[None]:
     """Files, in places that can be written to, are afterwards as they were before, and so are those
     that are open; what was started inside is ended.
 
-    Where anything about a file or a folder was changed, all of them are made anew, in one order:
+    Where anything about a file or a folder was changed, all of them are remade, in one order:
     which attribute it was then says nothing. Pipes and sockets that have names lose them at once.
 
     Args:
@@ -167,7 +167,7 @@ class _File:
             == (self.content, self.mode, self.times[1], self.notes, self.about)
         )
 
-    def made_anew(self, path: Path, long: BinaryIO | None) -> None:
+    def remade(self, path: Path, long: BinaryIO | None) -> None:
         """Make it where nothing is; what was long is copied from the file that it was."""
         if isinstance(self.content, str):
             path.symlink_to(self.content)
@@ -205,7 +205,7 @@ def _notes_of(path: Path) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class _Place:
-    """All files of a place, and those folders that can't be made anew: its root, and those in which
+    """All files of a place, and those folders that cannot be remade: its root, and those in which
     the folder lies that is handed on."""
 
     held: dict[Path, _File]
@@ -231,15 +231,15 @@ class _Place:
         for path in touched:
             _empty(path)
         if touched:
-            self._make_anew(any(self.held[path].is_long for path in touched))
+            self._remake(any(self.held[path].is_long for path in touched))
         for path, file in reversed([*self.fixed.items(), *self.held.items()]):
             with suppress(OSError):  # a long one that is gone
                 file.annotate(path)
-        if here:  # it may have been made anew
+        if here:  # it may have been remade
             with suppress(OSError):
                 os.chdir(here)
 
-    def _make_anew(self, without_long: bool) -> None:
+    def _remake(self, without_long: bool) -> None:
         with ExitStack() as open_ones:
             long = {}
             for path, file in self.held.items():
@@ -251,7 +251,7 @@ class _Place:
                 if file.is_long and without_long:
                     continue
                 with suppress(OSError):  # as where there is no room
-                    file.made_anew(path, long.get(path))
+                    file.remade(path, long.get(path))
                 if path in long:
                     long[path].close()
 

@@ -73,7 +73,7 @@ def test_a_plain_step_is_kept_and_one_that_is_changed_or_asked_for_anew_is_not()
     program = program_of(Session(as_setup(plain())))
     first, batch = program.first(), program.batches[0]
     assert program.step(batch) is first and first.slopes[0].shape == first.outputs[0].shape
-    assert program.step(batch, anew=True) is not first
+    assert program.step(batch, again=True) is not first
     assert program.step(batch, seed=1) is not first and program.step(program.batches[1]).loss != (
         first.loss
     )

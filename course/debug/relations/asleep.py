@@ -49,7 +49,7 @@ def nothing_dropped(session: Session) -> Iterator[Finding]:
                 "evaluate() may call the model several times on the same inputs, with dropout on"
             )
     with _Dropped() as dropped:
-        program.replay(calls[0], anew=True)
+        program.replay(calls[0], again=True)
     if dropped.seen:
         name, rate = dropped.seen[0]
         yield Finding(

@@ -85,7 +85,7 @@ def _sees_itself(session: Session) -> bool:
         kept = tensors[0].clone()
         try:
             tensors[0].flatten(1)[:, place] += tensors[0].std()
-            after = program.replay(call, anew=True)[0].flatten(1)
+            after = program.replay(call, again=True)[0].flatten(1)
         finally:
             tensors[0].copy_(kept)
         if float((after - before)[:, place].abs().max()) > CHANGED * float(before.std()):

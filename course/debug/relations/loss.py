@@ -181,7 +181,7 @@ def terms(session: Session) -> Iterator[Finding]:
     program = program_of(session)
     step = program.first()
     added = _added(step)
-    again = _added(program.step(program.batches[0], anew=True)) if added else []
+    again = _added(program.step(program.batches[0], again=True)) if added else []
     if not added or len(again) != len(added) or not all(map(close, added, again)):
         raise NotChecked("no single number without a gradient is added to a loss")
 

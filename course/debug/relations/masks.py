@@ -44,7 +44,7 @@ def held_out(session: Session) -> Iterator[Finding]:
               and len(t) == t.numel() == rows and not (n in read and _heeds(program, t))
               ]  # fmt: skip
     base = program.step(batch).loss  # of one seed, as are all that are compared with it
-    if not close(base, program.step(batch, anew=True).loss, EXACT):
+    if not close(base, program.step(batch, again=True).loss, EXACT):
         raise NotChecked("the loss of one batch is random")
     for y in labels:
         if (held := _chosen_to_validate(session, leaves)) is not None:

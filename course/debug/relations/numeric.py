@@ -40,7 +40,7 @@ def custom(session: Session) -> Iterator[Finding]:
     with contextlib.ExitStack() as stack:
         for kind in kinds:
             stack.enter_context(_heard(kind, calls))
-        program_of(session).step(program_of(session).batches[0], anew=True)
+        program_of(session).step(program_of(session).batches[0], again=True)
     if not calls:
         raise NotChecked("a step calls no autograd.Function of the author's")
     for kind, args in calls.items():

@@ -61,7 +61,7 @@ class Program:
         prepare: Any = None,
         within: Any = None,
         copied: bool = True,
-        anew: bool = False,
+        again: bool = False,
     ) -> Step:
         """Make one step and record it; weights and random numbers are restored afterwards.
 
@@ -72,7 +72,7 @@ class Program:
             within: Context entered around the step only: a mode that intercepts torch's functions
                 would also see the snapshot, which calls thousands.
             copied: Pass in a copy of the batch, since the step may change it.
-            anew: Make it even if a plain step on this batch is kept: to see whether it is the
+            again: Make it even if a plain step on this batch is kept: to see whether it is the
                 same again, or while something else listens.
 
         Raises:
@@ -80,7 +80,7 @@ class Program:
         """
         plain = prepare is within is None and copied
         key = self._key(batch, seed) if plain else None
-        if key in self.kept and not anew:
+        if key in self.kept and not again:
             return self.kept[key]
         calls: list[Call] = []
         outputs: list[Tensor] = []
@@ -160,18 +160,18 @@ class Program:
         iterator cannot be."""
         return self.step(self.batches[0], seed=1).loss == self.first().loss
 
-    def replay(self, call: Call, seed: int = 0, *, anew: bool = False) -> list[Tensor]:
+    def replay(self, call: Call, seed: int = 0, *, again: bool = False) -> list[Tensor]:
         """The model's tensors for the same call in eval mode, from the snapshot.
 
         Args:
             call: As the model was called.
             seed: Seed of torch's global generator.
-            anew: Call the model even if what it gives is kept, because something else listens.
+            again: Call the model even if what it gives is kept, because something else listens.
 
         Raises:
             NotChecked: It raises.
         """
-        if call is self._call and seed == 0 and not anew:
+        if call is self._call and seed == 0 and not again:
             return list(self._replayed)
         with self.session.observe(), torch.no_grad():
             return self.run(call, seed)

@@ -58,7 +58,7 @@ def silent(session: Session) -> Iterator[Finding]:
     if not quiet:
         return
     program = program_of(session)
-    base, again = program.first().loss, program.step(program.batches[0], anew=True).loss
+    base, again = program.first().loss, program.step(program.batches[0], again=True).loss
     if base != again:
         raise NotChecked("one seed gives two losses")
     for name in quiet[:MOST_NUDGED]:
@@ -106,7 +106,7 @@ def flat(session: Session) -> Iterator[Finding]:
     if not zero:
         return
     program = program_of(session)
-    base, again = program.first().loss, program.step(program.batches[0], anew=True).loss
+    base, again = program.first().loss, program.step(program.batches[0], again=True).loss
     if base != again:
         raise NotChecked("one seed gives two losses")
     for name in zero[:MOST_NUDGED]:
