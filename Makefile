@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 UV     := uv==0.13.8
 TARGET ?= engine diagnose pipeline lr_finder grading journal checks book
-SHARED ?= -n 4
+SHARED ?= -n 3
 CLASS  ?= build/demo-class
 
 .DEFAULT_GOAL := help
@@ -29,7 +29,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 demo: setup ## The whole road on real data: numbers, release, a graded class
 	$(BIN)/python -m autograde.demo $(CLASS)
 
-test: setup ## The tests, on four processes; one part: make test ARGS="tests/data -x"
+test: setup ## The tests, on three processes; one part: make test ARGS="tests/data -x"
 	@$(BIN)/python tools/system.py
 	@$(BIN)/python -m compileall -q -x /example/ autograde course
 	$(BIN)/python -m pytest $(SHARED) $(ARGS)
