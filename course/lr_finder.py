@@ -59,6 +59,8 @@ MOST_UPDATES = 300
 FINALISTS = 3
 """Rates that are tried out to the end: a longer trial of the best tells more than a short one of
 all."""
+SHORT = len(TRIALS) - FINALISTS
+"""Rates that are given up before."""
 HEAT = 5
 """All rates are tried out for one part in so many of a trial; the best then go on."""
 ALIKE = 0.3
@@ -293,7 +295,7 @@ def lr_find(
     _check(start, end, steps, sweeps, hold, smoothing, diverge_at, rule, trial_steps, optimizer)
     if trial_steps is None:
         left = max(MOST_UPDATES - sweeps * hold * (steps + 1), 100)
-        trial_steps = int(left / (FINALISTS + (len(TRIALS) - FINALISTS) / HEAT))
+        trial_steps = int(left / (FINALISTS + SHORT / HEAT))
     check_accum_steps(accum_steps)
     _check_parts(model, loader, val_loader)
     own = criterion if loss_of is None else loss_of
@@ -334,18 +336,22 @@ def budget(
 ) -> str:
     """The maximum cost of a search, in a sentence."""
     swept = sweeps * hold * (steps + 1)
-    heat = max(1, trial_steps // HEAT)
-    short = len(TRIALS) - FINALISTS
-    tried = FINALISTS * trial_steps + short * heat if rule == "trials" else 0
+    heat = _heat(trial_steps)
+    tried = FINALISTS * trial_steps + SHORT * heat if rule == "trials" else 0
     length = length_of(loader)
     passes = (
         f", {(swept + tried) * accum_steps / length:.1f} passes over the data" if length else ""
     )
     return (
         f"lr_find: at most {swept + tried} updates ({swept} to sweep the range"
-        + (f", {FINALISTS} x {trial_steps} and {short} x {heat} to try rates out" if tried else "")
+        + (f", {FINALISTS} x {trial_steps} and {SHORT} x {heat} to try rates out" if tried else "")
         + f"){passes}; everything is restored afterwards."
     )
+
+
+def _heat(trial_steps: int) -> int:
+    """Updates that every rate is tried out for before the best go on."""
+    return max(1, trial_steps // HEAT)
 
 
 def _around(centre: float, start: float, end: float) -> list[float]:
@@ -363,7 +369,7 @@ class _RangeTest:
     stopped: str
 
 
-@dataclass
+@dataclass(eq=False)
 class _Trial:
     """A short training run at one rate."""
 
@@ -455,16 +461,17 @@ class _Sweep:
         Returns:
             (rate, loss) of those that went to their end or diverged, and of those given up before.
         """
-        heat = steps if len(rates) <= FINALISTS else max(1, steps // HEAT)
+        heat = steps if len(rates) <= FINALISTS else _heat(steps)
         begun: list[_Trial] = []
         for lr in rates:
             from_start()
             self._restart_windows()
             begun.append(trial := _Trial(lr, Precision(self.precision, self.device)))
             self._train(trial, heat)
-            if heat < steps and math.isfinite(trial.loss):
+            order = sorted(begun, key=lambda trial: trial.loss)
+            if heat < steps and math.isfinite(trial.loss) and trial in order[:FINALISTS]:
                 trial.so_far = Snapshot(self.model, self.loss_of, self.optimizer)
-            for behind in sorted(begun, key=lambda trial: trial.loss)[FINALISTS:]:
+            for behind in order[FINALISTS:]:
                 behind.so_far = None
         for trial in begun:
             if trial.so_far is not None:
@@ -475,12 +482,9 @@ class _Sweep:
                 trial.so_far.restore()
                 trial.so_far = None
                 self._train(trial, steps - heat)
-        ended = [len(trial.losses) == steps or trial.loss == math.inf for trial in begun]
-        pairs = [(trial.lr, trial.loss) for trial in begun]
-        return (
-            tuple(pair for pair, to_its_end in zip(pairs, ended, strict=True) if to_its_end),
-            tuple(pair for pair, to_its_end in zip(pairs, ended, strict=True) if not to_its_end),
-        )
+        ended = [t for t in begun if len(t.losses) == steps or t.loss == math.inf]
+        dropped = [t for t in begun if t not in ended]
+        return tuple((t.lr, t.loss) for t in ended), tuple((t.lr, t.loss) for t in dropped)
 
     def _restart_windows(self) -> None:
         self.windows = _Windows(self.windows.loader, self.windows.accum_steps)

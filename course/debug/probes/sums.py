@@ -7,13 +7,13 @@ also added in double precision here, next to the author's own sum.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import cycle, islice
 
 from course.debug.probes.modes import evaluation_of
 from course.debug.probes.report import Finding
-from course.debug.probes.session import STEPS, NotChecked, Session, clone
+from course.debug.probes.session import STEPS, NotChecked, Session
 from course.debug.probes.tape import Tape
 from course.debug.probes.totals import Total
+from course.debug.probes.traces import make_steps
 
 LEAST_ADDED = 8
 """Numbers in a sum from which it is a total of batches, and not a loss of a few terms."""
@@ -56,13 +56,11 @@ def _is_lost(total: Total) -> bool:
 
 def _later(session: Session) -> Tape:
     """The same evaluation after the author's steps on the first batches."""
-    step = session.setup.train_step or session.plain_step
     with session.observe():
         session.model.train()
         tape = Tape(session.model, session.optimizers, session.setup.scheduler)
         try:
-            for batch in islice(cycle(session.epoch.batches), 2 * STEPS):
-                step(clone(batch))
+            make_steps(session, session.epoch.batches, 2 * STEPS)
             with tape.running():
                 session.setup.evaluate()
         except Exception as error:

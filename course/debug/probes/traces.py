@@ -6,6 +6,7 @@ import contextlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def run(session: Session, load: Callable | None, folder: str) -> Trace:
     batches = session.epoch.batches
     with session.observe():
         session.model.train()
-        _steps(session, batches, 0, size)
+        make_steps(session, batches, size)
         trace.at_save = _state(session)
         saved = called(session.setup.save, file, "save")
         trace.after_save = _state(session)
@@ -57,7 +58,7 @@ def run(session: Session, load: Callable | None, folder: str) -> Trace:
         if load is not None:
             trace.refused = refusal(file)
             trace.weights_alone = holds_weights_alone(session.model, saved, file)
-            _steps(session, list(reversed(batches)), 0, size)
+            make_steps(session, list(reversed(batches)), size)
             now = list(tensors_in(saved))
             trace.saved_moved = sum(
                 a.shape != b.shape or not _same(a, b) for a, b in zip(kept, now, strict=True)
@@ -69,16 +70,18 @@ def run(session: Session, load: Callable | None, folder: str) -> Trace:
                 return trace
             trace.loaded = _state(session)
         torch.set_rng_state(random)
-        _steps(session, batches, size, size)
+        make_steps(session, batches, size, first=size)
         trace.end = _state(session)
         with contextlib.suppress(Exception):  # a probe of its own says so
             trace.scores = as_metrics(session.setup.evaluate()) if session.setup.evaluate else {}
     return trace
 
 
-def _steps(session: Session, batches: list[Any], first: int, number: int) -> None:
-    for i in range(first, first + number):
-        (session.setup.train_step or session.plain_step)(clone(batches[i % len(batches)]))
+def make_steps(session: Session, batches: list[Any], number: int, first: int = 0) -> None:
+    """The author's steps on copies of some batches, again and again, from the `first` one on."""
+    step = session.setup.train_step or session.plain_step
+    for batch in islice(cycle(batches), first, first + number):
+        step(clone(batch))
 
 
 def called(function: Callable, value: Any, name: str) -> Any:

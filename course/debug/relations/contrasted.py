@@ -40,14 +40,14 @@ def with_itself(session: Session) -> Iterator[Finding]:
         raise NotChecked("a step does not call the model once or twice before its one backward")
     halves = len(kinds) == 2
     views = _views(step, halves)
-    if not _same(*views):
+    if not torch.equal(*views):
         raise NotChecked("the model does not get the same rows twice")
     redrawn = _views(program.step(program.batches[0], seed=1), halves)
-    if _same(views[0], redrawn[0]):
+    if torch.equal(views[0], redrawn[0]):
         raise NotChecked("the model gets the same rows twice, but they are not random")
     outputs = [e.output for e in step.tape.of("output") if e.graph and e.output is not None]
     outputs = list(outputs[0].chunk(2)) if halves and outputs else outputs
-    if len(outputs) != 2 or not _same(*outputs):
+    if len(outputs) != 2 or not torch.equal(*outputs):
         raise NotChecked("the model does not make one output of both, with a graph")
     none, first, second, both = (
         _cost(program, moved, halves) for moved in ((False, False), FIRST, SECOND, (True, True))
@@ -73,10 +73,6 @@ def _views(step: Step, halves: bool) -> list[Tensor]:
     if len(given) != 2 or len(given[0]) < LEAST_ROWS:
         raise NotChecked("the model does not get two views")
     return given
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and bool(torch.equal(one, other))
 
 
 def _cost(program: Program, moved: tuple[bool, bool], halves: bool) -> float:

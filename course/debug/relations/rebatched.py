@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from itertools import cycle, islice
 from typing import Any
 
 import torch
@@ -20,8 +19,9 @@ from course.debug.probes.report import Finding
 from course.debug.probes.session import STEPS, Evaluation, NotChecked, Session, as_metrics, pair
 from course.debug.probes.tape import Tape
 from course.debug.probes.thresholds import ROUNDED, YES
+from course.debug.probes.traces import make_steps
 from course.debug.relations.direction import WORDS
-from course.state.nested import cloned, mapped, tensors_in
+from course.state.nested import mapped, tensors_in
 
 MOST_ROWS = 4096
 """Validation examples up to which they are scored in one batch."""
@@ -113,12 +113,10 @@ def trained(session: Session) -> list[Tensor]:
     Raises:
         NotChecked: A step raises.
     """
-    step = session.setup.train_step or session.plain_step
     with session.observe():
         session.model.train()
         try:
-            for batch in islice(cycle(session.epoch.batches), STEPS):
-                step(cloned(batch))
+            make_steps(session, session.epoch.batches, STEPS)
         except Exception as error:
             raise NotChecked(f"the step raises {type(error).__name__} here") from error
         return [p.detach().clone() for p in session.model.parameters()]
