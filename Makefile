@@ -31,7 +31,7 @@ demo: setup ## The whole road on real data: numbers, release, a graded class
 
 test: setup ## The tests, on three processes; one part: make test ARGS="tests/data -x"
 	@$(BIN)/python tools/system.py
-	@$(BIN)/python -m compileall -q -x /example/ autograde course
+	@$(BIN)/python -m compileall -q -x /example/ autograde course tests
 	$(BIN)/python -m pytest $(SHARED) $(ARGS)
 
 thorough: setup ## All of what `make test` takes samples of; takes hours

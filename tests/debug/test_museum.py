@@ -23,7 +23,7 @@ NAMED = [id for id in museum.ids() if museum.exhibit(id).names]
 NOT_NAMED = [id for id in museum.ids() if not museum.exhibit(id).names]
 
 
-@pytest.mark.parametrize("id", sample(museum.ids(), 3))
+@pytest.mark.parametrize("id", sample(museum.ids(), 6))
 def test_the_symptom_is_there_with_the_bug_and_gone_without(id):
     exhibit = museum.exhibit(id)
     with_bug, without = exhibit.both
@@ -31,7 +31,7 @@ def test_the_symptom_is_there_with_the_bug_and_gone_without(id):
     assert not exhibit.shows(without), without
 
 
-@pytest.mark.parametrize("id", sample(museum.ids(), 3))
+@pytest.mark.parametrize("id", sample(museum.ids(), 6))
 def test_a_bug_that_is_not_silent_stops_the_run_and_only_with_the_bug(id):
     exhibit = museum.exhibit(id)
     error = exhibit.runs[0].error
@@ -39,7 +39,7 @@ def test_a_bug_that_is_not_silent_stops_the_run_and_only_with_the_bug(id):
     assert exhibit.runs[1].error is None
 
 
-@pytest.mark.parametrize("id", sample(NAMED, 6))
+@pytest.mark.parametrize("id", sample(NAMED, 8))
 def test_diagnose_names_the_bug_first_and_leaves_the_healthy_run_alone(id):
     exhibit = museum.exhibit(id)
     found = [finding.id for finding in exhibit.diagnosis(True)]
@@ -87,7 +87,7 @@ def test_a_trace_is_drawn_beside_the_loss():
     assert len(loss.lines) == len(rate.lines) == 2
 
 
-@pytest.mark.parametrize("id", sample(museum.ids(), 3))
+@pytest.mark.parametrize("id", sample(museum.ids(), 6))
 def test_the_figure_holds_the_losses_of_both_runs(id):
     exhibit = museum.exhibit(id)
     left, right = exhibit.plot().axes

@@ -177,7 +177,7 @@ def test_a_resumed_run_ends_with_the_same_bits_in_this_process(kind, draws, tmp_
     assert_resumed_is_whole(lambda: make(kind, DRAWS[draws](), 0), tmp_path)
 
 
-@pytest.mark.parametrize("kind,draws", sample([*product(KINDS, ["global", "numpy"])], every=3))
+@pytest.mark.parametrize("kind,draws", sample([*product(KINDS, ["global", "numpy"])], every=5))
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_a_resumed_run_ends_with_the_same_bits_with_workers(kind, draws, tmp_path):
     assert_resumed_is_whole(lambda: make(kind, DRAWS[draws](), 2), tmp_path)
