@@ -167,7 +167,10 @@ def count_draws(
     weights: Tensor | list[float] | None = None,
     num_rows: int | None = None,
 ) -> Coverage:
-    """Count what a sampler draws; the sampler and the global generator are left as they were.
+    """Count what a sampler draws.
+
+    Its position, its generators and the global ones are left as they were; a sampler that shuffles
+    a list of its own keeps the new order.
 
     Args:
         sampler: One of this package's, one of torch's, or anything that yields indices or lists of
@@ -188,7 +191,7 @@ def count_draws(
     weights = getattr(sampler, "weights", None) if weights is None else weights
     weights = None if weights is None else check_weights(weights)
     with left_as_found(sampler):
-        drawn = torch.cat([_indices(sampler, epoch) for epoch in range(epochs)])
+        drawn = torch.cat([indices_of(sampler, epoch) for epoch in range(epochs)])
     num = _num_rows(sampler, targets, weights, num_rows)
     if len(drawn) and not 0 <= int(drawn.min()) <= int(drawn.max()) < num:
         raise ValueError(
@@ -210,7 +213,7 @@ def count_draws(
     )
 
 
-def _indices(sampler: Iterable[Any], epoch: int) -> Tensor:
+def indices_of(sampler: Iterable[Any], epoch: int) -> Tensor:
     """All indices of an epoch; (epoch, index) pairs of keyed samplers count as their index."""
     if isinstance(sampler, ResumableBatchSampler):
         batches = sampler.order(epoch)[: len(sampler) * sampler.batch_size]

@@ -22,7 +22,7 @@ from torch.utils.data import Dataset
 
 
 class LineFile(Dataset):
-    """The lines of a UTF-8 text file, one example each, read on demand.
+    r"""The lines of a UTF-8 text file, one example each, read on demand.
 
     Args:
         path: Path of the file, which must not change while it is in use.

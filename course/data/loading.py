@@ -5,8 +5,9 @@ slices its batches from tensors: examples are not fetched and collated one by on
 of a DataLoader's time on small data. Both give the same batches for the same seed.
 
 Random augmentation is keyed: the draws for an example depend only on (seed, epoch, index), so they
-are the same with 0 and with 8 workers, and in a run that was killed and resumed. A data set that
-draws random numbers itself, or a `collate_fn`, is keyed too, by (seed, epoch, batch).
+are the same with 0 and with 8 workers, and in a run that was killed and resumed. What a data set or
+a `collate_fn` draws itself is keyed by (seed, epoch, batch) in workers; without workers it comes
+from the global generators, which checkpoints hold.
 
 Source: Lecture 3, "Is the GPU waiting?"; ledger C15, C17, F90-F95, B33.
 """

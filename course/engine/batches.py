@@ -35,6 +35,7 @@ from course.data.sampling import ResumableBatchSampler
 from course.engine import unprofiled
 from course.engine.errors import CheckpointError
 from course.engine.own_state import OwnState
+from course.engine.placement import same_device
 from course.engine.progress import Progress
 from course.engine.window import Batch
 from course.state import own_generators, rng_state, set_rng_state
@@ -79,7 +80,7 @@ class EpochBatches:
     def only_cuts(self) -> bool:
         """Whether a batch is cut from tensors on the device, and no code of others runs for it."""
         loader = self.loader
-        return type(loader) is InMemoryLoader and loader.inputs.device == self.device
+        return type(loader) is InMemoryLoader and same_device(loader.inputs.device, self.device)
 
     @property
     def all_targets(self) -> Tensor | None:

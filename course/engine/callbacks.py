@@ -126,8 +126,8 @@ class Callbacks:
 
 def _is_called(callback: Any, name: str) -> bool:
     """Whether a callback has a hook of its own."""
-    own = getattr(type(callback), name, None) is not getattr(Callback, name)
-    return own and hasattr(callback, name)
+    of_its_class = getattr(type(callback), name, None) is not getattr(Callback, name)
+    return hasattr(callback, name) and (of_its_class or name in getattr(callback, "__dict__", ()))
 
 
 def check_callbacks(callbacks: Any) -> list[Any]:

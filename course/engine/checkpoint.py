@@ -218,8 +218,9 @@ def plain(value: Any, where: str = "state") -> Any:
         return Counter(dict(value))
     if isinstance(value, Mapping):
         return {key: plain(item, f"{where}[{key!r}]") for key, item in value.items()}
-    if isinstance(value, (list, tuple, set)):
-        return type(value)([plain(item, f"{where}[...]") for item in value])
+    for base in (list, tuple, set):  # a namedtuple is kept as a tuple
+        if isinstance(value, base):
+            return base([plain(item, f"{where}[...]") for item in value])
     raise CheckpointError(
         f"{where} is a {type(value).__name__}: a checkpoint can hold only tensors, numbers, "
         "strings, lists and dictionaries. Convert it to one of these in state_dict()."

@@ -21,7 +21,7 @@ from course.engine.batches import is_sharded
 from course.engine.distributed import summed
 from course.engine.errors import EngineError
 from course.engine.loss_of import Loss, LossOf, OwnLoss, PairLoss, as_loss_of
-from course.engine.placement import check_device
+from course.engine.placement import check_device, widest_float
 from course.engine.preflight import check_shapes
 from course.engine.window import (
     Batch,
@@ -172,7 +172,7 @@ class Tally:
         if not self.num_examples:
             self._look_at_first(outputs, targets)
         weight = self.loss_of.weight(targets) if cost.weight is None else cost.weight
-        loss_sum = loss.double() if cost.sums else loss.double() * weight
+        loss_sum = loss.to(widest_float(loss.device)) * (1 if cost.sums else weight)
         # A batch whose targets are all masked has loss 0/0 and counts nothing.
         self.loss = self.loss + torch.where(torch.as_tensor(weight) > 0, loss_sum, 0.0)
         self.weight = self.weight + weight
@@ -244,7 +244,8 @@ class Tally:
 def _in_sum(name: str, value: Any, num: int) -> Tensor:
     """A metric's contribution to its sum over examples."""
     try:
-        value = torch.as_tensor(value).double()
+        value = torch.as_tensor(value)
+        value = value.to(widest_float(value.device))
         shape = str(list(value.shape))
     except (TypeError, ValueError, RuntimeError):
         shape = f"{value!r:.60}"

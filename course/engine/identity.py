@@ -92,6 +92,11 @@ def _feed(source: Any, digest: Any) -> bool:
     """Put the examples of `source` into the hash; False where it is not known how."""
     if isinstance(identity := getattr(source, "identity", None), str):
         digest.update(identity.encode())
+    elif isinstance(source, Tensor) and source.layout is not torch.strided:
+        if source.layout is torch.sparse_coo:
+            source = source.coalesce()
+            return all(_feed(part, digest) for part in (source.indices(), source.values()))
+        return False
     elif isinstance(source, Tensor):
         digest.update(f"{tuple(source.shape)}{source.dtype}".encode())
         digest.update(source.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())

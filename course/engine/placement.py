@@ -44,6 +44,21 @@ def choose_device(device: torch.device | str = "auto") -> torch.device:
     return device
 
 
+def same_device(one: torch.device, other: torch.device) -> bool:
+    """Whether both are the same; `cuda` without a number is the current one of that type."""
+    if one == other or one.type != other.type or None not in (one.index, other.index):
+        return one == other
+    current = torch.accelerator.current_device_index()
+    return (current if one.index is None else one.index) == (
+        current if other.index is None else other.index
+    )
+
+
+def widest_float(device: torch.device) -> torch.dtype:
+    """The type in which a device's numbers are summed: float64, which Apple's GPUs do not have."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def _try(device: torch.device, accelerator: torch.device | None) -> None:
     """Compute on a device that `torch.accelerator` does not count, e.g. XLA, or that is not there.
 

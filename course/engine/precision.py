@@ -11,6 +11,7 @@ Source: Lecture 3, "FP32, FP16, BF16"; ledger C08, C09, N34, N35, F112-F117, K03
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -23,6 +24,10 @@ from course.engine.unprofiled import step
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
+has_bf16 = partial(torch.cuda.is_bf16_supported, including_emulation=False)
+"""Whether the GPU computes in bfloat16; older ones emulate it, slower than float32."""
+
+
 class Precision:
     """How forward, backward and step work in one of the three precisions."""
 
@@ -32,7 +37,7 @@ class Precision:
         self.name = name
         device_type = torch.device(device).type
         dtype = DTYPES[name]
-        if name == "bf16" and device_type == "cuda" and not torch.cuda.is_bf16_supported():
+        if name == "bf16" and device_type == "cuda" and not has_bf16():
             raise EngineError("precision = 'bf16': this GPU has no bfloat16. Use 'fp16'.")
         self.autocast: AbstractContextManager = (
             torch.autocast(device_type, dtype) if dtype else nullcontext()

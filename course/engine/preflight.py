@@ -287,6 +287,11 @@ def check_trained(progress: Progress) -> Sums:
             "the training loader yielded no batch, so nothing was trained. Is the data set empty, "
             "or is it a generator that an earlier epoch used up?"
         )
+    if not sums.weight and not sums.skipped:
+        raise EngineError(
+            f"epoch {progress.epoch}: no target counted, so nothing was learned: each is masked by "
+            "the criterion's ignore_index, or its class has weight 0."
+        )
     if not sums.weight:
         raise NonFiniteError(
             f"epoch {progress.epoch}: all of its {sums.skipped} windows had a loss or gradient of "

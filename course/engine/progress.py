@@ -276,5 +276,5 @@ class Plan:
 def _numbers(values: list[Tensor | float]) -> list[float]:
     """The values as Python numbers, after one wait for all of them."""
     if values and isinstance(values[0], Tensor):
-        return torch.stack([torch.as_tensor(value) for value in values]).double().tolist()
+        return torch.stack([torch.as_tensor(value) for value in values]).cpu().double().tolist()
     return [float(value) for value in values]

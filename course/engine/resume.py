@@ -220,8 +220,10 @@ def _check_setup(state: dict[str, Any], trainer: Trainer, path: Path) -> None:
     own = trainer.batches.own
     mine = dict(enumerate(state["processes"])).get(rank(), {"batches": {}})
     own.put_back(mine["batches"].get("counters", {}))
-    there, here = state["setup"], _setup(trainer)
-    own.put_back({})
+    try:
+        there, here = state["setup"], _setup(trainer)
+    finally:
+        own.put_back({})
     for name, value in here.items():
         unknown = name == "micro-batches an epoch" and None in (value, there.get(name))
         if there.get(name) != value and not unknown:

@@ -192,7 +192,7 @@ def _check_length(scheduler: Any, schedule_per: str, plan: Plan, progress: Progr
         return
     if length == planned:
         raise EngineError(
-            f"{type(scheduler).__name__} has made {scheduler.last_epoch} of its {length} steps, "
+            f"{type(scheduler).__name__} has made {_steps_made(scheduler)} of its {length} steps, "
             f"but the run has made {done}: a second fit needs a new scheduler."
         )
     product = f"{plan.epochs} epochs"

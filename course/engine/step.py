@@ -24,6 +24,7 @@ from course.engine.distributed import (
     open_window,
     window_end,
 )
+from course.engine.errors import NonFiniteError
 from course.engine.loss_of import LossOf, OwnLoss, PairLoss, as_loss_of
 from course.engine.nonfinite import (
     found_nonfinite,
@@ -75,7 +76,9 @@ def train_step(
 
     Raises:
         EngineError: There is no micro-batch, no optimizer, or nothing that defines the loss.
-        NonFiniteError: Loss or gradient is inf or nan; the weights are untouched.
+        NonFiniteError: Loss or gradient is inf or nan; the weights are untouched. A fused optimizer
+        on an accelerator skips the update by itself and nothing waits for it: then nothing is
+        raised, and `found_nonfinite` of the report, a tensor, says so.
 
     Source: Lecture 3, "Simulating a big batch" and "How gradient clipping works".
     """
@@ -168,7 +171,14 @@ def train_one_epoch(
         )
         progress.add(report, len(micro_batches))
     progress.read()
-    return preflight.check_trained(progress).mean_loss
+    sums = preflight.check_trained(progress)
+    if sums.skipped:  # by a fused optimizer: the epoch waits for the device only here
+        raise NonFiniteError(
+            f"{sums.skipped} of {progress.update} windows had a loss or gradient of inf or nan. "
+            "The fused optimizer skipped these; the others moved the weights. Use fused=False to "
+            "stop at the first."
+        )
+    return sums.mean_loss
 
 
 def window_of(

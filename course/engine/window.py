@@ -332,6 +332,6 @@ def unmasked(ignore_index: int, class_weights: Tensor | None, targets: Tensor) -
         return (class_weights[targets.where(kept, 0)] * kept).sum()
     if targets.device.type != "cpu":
         return (targets != ignore_index).sum()  # stays there: a number would wait for it
-    if ignore_index < 0 <= targets.min().item():  # nothing masked; three times as fast as to count
-        return targets.numel()
+    if ignore_index < 0 and targets.numel() and targets.min().item() >= 0:
+        return targets.numel()  # nothing masked: three times as fast as to count
     return (targets != ignore_index).sum().item()

@@ -23,9 +23,14 @@ Change = Callable[[Any], Any]
 
 
 def moved(value: Any, device: torch.device) -> Any:
-    """`value` with every tensor in it on `device`; pinned memory is copied without waiting."""
+    """`value` with every tensor in it on `device`; pinned memory is copied without waiting.
+
+    Towards the CPU every copy is waited for, as nothing else would wait before it is read.
+    """
     if isinstance(value, Tensor):  # the hot path
-        return value if value.device == device else value.to(device, non_blocking=True)
+        if value.device == device:
+            return value
+        return value.to(device, non_blocking=device.type != "cpu")
     if type(value) in (tuple, list):  # likewise
         return type(value)([moved(part, device) for part in value])
 

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from course.analysis.errors import UNTAGGED, ErrorSet, Mistake, collect_errors
 from course.data.datasets import load
+from course.data.loading import InMemoryLoader, make_loader
 from course.worked.error_analysis import BUCKETS, ceiling_gains
 
 
@@ -109,8 +110,21 @@ def test_what_cannot_be_judged_is_named(loader, said):
 
 def test_a_shuffled_loader_is_refused_because_its_indices_lie(digits):
     model, data = digits
-    with pytest.raises(ValueError, match=r"RandomSampler.*shuffle=False"):
-        collect_errors(model, DataLoader(data.val_dataset, 50, shuffle=True))
+    before = torch.get_rng_state()
+    for loader, name in (
+        (DataLoader(data.val_dataset, 50, shuffle=True), "RandomSampler"),
+        (make_loader(data.val_dataset, 50, shuffle=True), "ResumableBatchSampler"),
+        (InMemoryLoader(data.val_inputs, data.val_targets, 50, shuffle=True), "InMemoryLoader"),
+    ):
+        with pytest.raises(ValueError, match=rf"{name} begins .*shuffle=False"):
+            collect_errors(model, loader)
+    assert torch.equal(torch.get_rng_state(), before)
+    expected = [mistake.index for mistake in collect_errors(model, sequential(data))]
+    for loader in (
+        make_loader(data.val_dataset, 50),
+        InMemoryLoader(data.val_inputs, data.val_targets, 50),
+    ):
+        assert [mistake.index for mistake in collect_errors(model, loader)] == expected
     with pytest.raises(ValueError, match="n = 0"):
         collect_errors(model, sequential(data), n=0)
 

@@ -178,6 +178,12 @@ def test_no_threshold_beats_the_tuned_one(metric):
     assert tuned.default == pytest.approx(oracle(targets, scores >= 0.5))
 
 
+def test_all_examples_may_be_predicted_positive():
+    scores, targets = [0.1, 0.2, 0.3, 0.4], [1, 1, 0, 1]
+    tuned = tune_threshold(scores, targets, metric="f1")
+    assert tuned.threshold < 0.1 and tuned.tuned.value == pytest.approx(6 / 7)
+
+
 def test_a_tuned_threshold_scores_lower_on_fresh_examples_on_average():
     gaps = []
     for seed in range(6):

@@ -3,8 +3,11 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from course.engine import DeviceError, Trainer, choose_device
+from course.engine import DeviceError, Trainer, choose_device, evaluate
+from course.engine.placement import same_device, widest_float
 
 
 def test_auto_is_the_accelerator_where_there_is_one_and_else_the_cpu(device):
@@ -15,6 +18,35 @@ def test_auto_is_the_accelerator_where_there_is_one_and_else_the_cpu(device):
         assert choose_device().type == device.type
         with pytest.raises(DeviceError, match=f"has [1-9], numbered from {device.type}:0"):
             choose_device(f"{device.type}:99")
+
+
+def test_an_accelerator_without_a_number_is_the_current_one(monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 1)
+    one, other, current = (torch.device(name) for name in ("cuda:0", "cuda", "cuda:1"))
+    assert same_device(other, current) and same_device(current, other)
+    assert not same_device(one, other) and not same_device(one, current)
+    assert not same_device(torch.device("cpu"), other) and same_device(one, one)
+
+
+def test_apples_gpus_sum_in_float32(monkeypatch):
+    """They have no float64: any tensor of it there is an error."""
+    assert widest_float(torch.device("mps")) is torch.float32
+    monkeypatch.setattr("course.engine.evaluation.widest_float", lambda device: torch.float32)
+    batches = [(torch.randn(4, 3), torch.zeros(4).long())] * 3
+    metrics = {"margin": lambda outputs, targets: outputs.amax(1)}
+    with NoFloat64():
+        evaluate(nn.Linear(3, 2), batches, nn.CrossEntropyLoss(), metrics=metrics)
+
+
+class NoFloat64(TorchDispatchMode):
+    """As on a device that has no float64."""
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        found = operator(*args, **(kwargs or {}))
+        assert all(
+            one.dtype != torch.float64 for one in tree_leaves(found) if hasattr(one, "dtype")
+        )
+        return found
 
 
 @pytest.mark.parametrize("name", ["gpu0", "", [], 1.5])

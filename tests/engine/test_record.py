@@ -218,6 +218,7 @@ def test_weights_come_with_the_numbers_of_the_epoch_that_has_just_ended(tmp_path
     assert load_weights(model, tmp_path / "inside.pt") == {}
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
 def test_data_has_an_identity_of_its_examples_and_their_order():
     data = TensorDataset(INPUTS, TARGETS)
 
@@ -231,6 +232,10 @@ def test_data_has_an_identity_of_its_examples_and_their_order():
     changed[0, 0] += 1e-6
     assert one != identity(Subset(TensorDataset(changed, TARGETS), [0, 1, 2]))
     assert data_identity(InMemoryLoader(INPUTS, TARGETS, 4)) == data_identity(make_loader(data, 4))
+    batch = (INPUTS.to_sparse(), TARGETS)
+    assert data_identity([batch]) == data_identity([(INPUTS.to_sparse(), TARGETS)])
+    assert data_identity([batch])["hash"] != data_identity([(changed.to_sparse(), TARGETS)])["hash"]
+    assert data_identity([(INPUTS.to_sparse_csr(), TARGETS)])["hash"] is None
     assert data_identity([1, 2])["hash"] is None  # said to be unknown, not made up
 
 

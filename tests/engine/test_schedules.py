@@ -136,11 +136,14 @@ def test_accumulation_is_in_the_arithmetic():
         fit(lambda o: one_cycle(o, max_lr=1, total=20), "update", accum_steps=4, epochs=2)
 
 
-def test_a_used_up_scheduler_is_refused():
+@pytest.mark.parametrize("is_chained", [False, True])
+def test_a_used_up_scheduler_is_refused(is_chained):
     model = nn.Linear(3, 2)
     moves = SGD(model.parameters(), lr=0.1)
     loader = [(torch.randn(2, 3), torch.tensor([0, 1]))]
     scheduler = warmup_cosine(moves, warmup=0, total=2)
+    if is_chained:
+        scheduler = lr_scheduler.ChainedScheduler([lr_scheduler.CosineAnnealingLR(moves, 2)])
     trainer = Trainer(
         model, nn.CrossEntropyLoss(), moves, scheduler=scheduler, schedule_per="epoch", device="cpu"
     )

@@ -15,12 +15,14 @@ from torch import nn
 from torch.optim import SGD, Adam
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+import course.engine.step as step
 from course.data import load
 from course.data.workers import WorkerDiedError
 from course.engine import (
     Callback,
     EngineError,
     History,
+    Loss,
     NonFiniteError,
     TensorBoard,
     Trainer,
@@ -184,6 +186,14 @@ def test_eight_hooks_in_their_order(tmp_path):
     assert len(HOOKS) == 8
 
 
+def test_a_hook_may_be_given_to_one_callback():
+    seen = []
+    callback = Callback()
+    callback.on_epoch_end = lambda trainer: seen.append(trainer.progress.epoch)
+    make_trainer(callbacks=[callback]).fit(make_loader(), epochs=2)
+    assert len(seen) == 2
+
+
 def test_a_callback_can_stop_the_run():
     class Stop(Callback):
         def on_update_end(self, trainer):
@@ -326,6 +336,31 @@ def test_a_window_without_any_target_is_refused():
     loader = make_loader(targets=torch.full((12,), -100))
     with pytest.raises(NonFiniteError, match="all targets masked"):
         make_trainer().fit(loader, epochs=1)
+
+
+def test_an_epoch_whose_every_target_counts_nothing_says_so():
+    model = make_model()
+
+    def loss_of(model, batch):
+        return Loss(0 * model(batch[0]).sum(), weight=0)
+
+    trainer = Trainer(
+        model, optimizer=SGD(model.parameters(), lr=0.1), loss_of=loss_of, device="cpu"
+    )
+    with pytest.raises(EngineError, match="epoch 1: no target counted"):
+        trainer.fit(make_loader(), epochs=1)
+
+
+def test_a_window_that_a_fused_optimizer_skipped_is_raised_at_the_end_of_the_epoch(monkeypatch):
+    """As on an accelerator, where the finding stays a tensor that nothing waits for."""
+    found = step.found_nonfinite
+    monkeypatch.setattr(step, "found_nonfinite", lambda *a: torch.tensor(float(found(*a))))
+    model = make_model()
+    with pytest.raises(NonFiniteError, match=r"1 of \d windows .* skipped"):
+        train_one_epoch(
+            model, with_nan(5), nn.CrossEntropyLoss(), Adam(model.parameters(), fused=True)
+        )
+    assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
 
 
 @pytest.mark.gpu

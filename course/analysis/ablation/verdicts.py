@@ -136,7 +136,8 @@ def _verdict(row: Row, reference: Mapping[int, float | None], mode: str) -> tupl
         )
     sign = 1 if mode == "max" else -1
     verdict = _side(row.interval, sign)
-    if verdict == "within noise" != (alone := _side(row.interval_alone, sign)):
+    alone = _side(row.interval_alone, sign)
+    if verdict == "within noise" and alone != verdict:
         return verdict, (
             f"on its own it would count as {alone}; among this many variants that may be luck. "
             "Repeat it with more seeds."

@@ -11,14 +11,16 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 
 from course.analysis.checks import names_of_classes
 from course.analysis.errors.mistakes import ErrorSet, Mistake
 from course.analysis.errors.tags import read_tags
 from course.analysis.scores.predicting import check_logits, check_parts
+from course.data.coverage import indices_of
+from course.data.loading import InMemoryLoader
 from course.engine.placement import check_device, to_device
-from course.state import evaluation_mode
+from course.state import evaluation_mode, left_as_found
 from course.whole import check_seed, whole_number
 
 
@@ -121,13 +123,22 @@ def _mistakes_in(
 
 def _check_in_order(loader: Any) -> None:
     """A mistake's index is its place in the data set only if the loader reads it in order."""
-    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+    if isinstance(loader, InMemoryLoader):
+        sampler, order = loader, loader.order(loader.epoch)
+    elif isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset):
+        batches = loader.batch_sampler
+        sampler = loader.sampler if type(batches) in (BatchSampler, type(None)) else batches
+        if isinstance(sampler, SequentialSampler):
+            return
+        with left_as_found(sampler):
+            order = indices_of(sampler, getattr(sampler, "epoch", 0))
+    else:
         return
-    sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
-    if not isinstance(sampler, SequentialSampler):
+    if not torch.equal(order, torch.arange(len(order))):
         raise ValueError(
-            f"the loader uses a {type(sampler).__name__}, so the indices of mistakes would not be "
-            "those of the data set. Use DataLoader(dataset, batch_size=64, shuffle=False)."
+            f"the order of a {type(sampler).__name__} begins {order[:4].tolist()}, so the indices "
+            "of mistakes would not be those of the data set. Use "
+            "DataLoader(dataset, batch_size=64, shuffle=False)."
         )
 
 

@@ -6,7 +6,7 @@ Source: Lecture 3, "Error analysis"; ledger S19, N24.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -60,6 +60,10 @@ class ErrorSet:
     assigned: dict[int, str] = field(default_factory=dict)
     """Bucket by index, assigned by functions."""
     tags_path: Path | None = None
+
+    def __iter__(self) -> Iterator[Mistake]:
+        """The mistakes, in the order of `mistakes`."""
+        return iter(self.mistakes)
 
     @property
     def accuracy(self) -> float:

@@ -104,12 +104,14 @@ def tune_threshold(
 
 
 def _thresholds(scores: np.ndarray) -> list[float]:
-    """Halfway between neighbouring scores, thinned to quantiles if there are many; and 0.5."""
+    """Halfway between neighbouring scores, thinned to quantiles if there are many; one below all
+    scores, one above them; and 0.5."""
     values = np.unique(scores)
     halfway = (values[1:] + values[:-1]) / 2
     if len(halfway) > MOST_THRESHOLDS:
         halfway = np.quantile(halfway, np.linspace(0, 1, MOST_THRESHOLDS), method="nearest")
-    return sorted({0.5, *map(float, halfway)})
+    ends = (values[0] / 2, (values[-1] + 1) / 2)
+    return sorted({0.5, *map(float, halfway), *map(float, ends)})
 
 
 def _measure(metric: str | Metric) -> tuple[str, Metric]:
