@@ -158,9 +158,12 @@ def run(function, case: Case, device: torch.device) -> Answer:
 
 
 def _tried(threshold: float, scores: list[float]) -> str:
-    """Whether a threshold is a score, in words; none may be, where none is precise enough."""
+    """Whether a threshold is a score, in words; none has to be, where none is precise enough.
+
+    Strictly: a grid or a rounded score comes near one by chance, and may cut it off.
+    """
     is_one = math.isinf(threshold) or any(
-        math.isclose(threshold, score, rel_tol=1e-4) for score in scores
+        math.isclose(threshold, score, rel_tol=1e-6, abs_tol=1e-7) for score in scores
     )
     return "one of the scores" if is_one else "none of them"
 
@@ -357,6 +360,11 @@ def on_a_grid(scores, targets, least_precision, steps=100):
             recall = (targets[said].sum() / targets.sum()).item()
             best = (step / steps, recall) if recall > best[1] else best
     return best
+
+
+def rounded(scores, targets, least_precision):
+    threshold, recall = walks_down(scores, targets, least_precision)
+    return round(threshold, 3), recall
 
 
 def on_a_finer_grid(scores, targets, least_precision):
@@ -568,6 +576,7 @@ EXERCISE = Exercise(
             "prediction changes: try the scores themselves, and return one of them.",
         ),
         Wrong("not-a-score", on_a_finer_grid),
+        Wrong("not-a-score", rounded),
         Wrong(
             "precision-for-recall",
             precision_for_recall,
