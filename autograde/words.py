@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,8 @@ def message(
     return "\n".join(map(legible, said + (_changed(listed) if listed else [])))
 
 
+MOST_OF_A_LINE = 300
+"""Characters of a changed line that a message shows."""
 MOST_CHANGES = 8
 """Changed lines that a message lists: twice as many as a fix of most loops needs."""
 
@@ -43,7 +46,14 @@ def _changed(changes: Sequence[str]) -> list[str]:
     listed = [f"      {change}" for change in changes[:MOST_CHANGES]]
     listed += [f"      and {more} more"] if more > 0 else []
     told = "Your changes (- removed, + added): does each of these fix the bug, and nothing else?"
-    return [*wrapped(told, first="  → "), *(line[:WIDTH] for line in listed)]
+    return [*wrapped(told, first="  → "), *(part for line in listed for part in _whole(line))]
+
+
+def _whole(line: str) -> list[str]:
+    """A line of code in lines of at most WIDTH, the later ones further to the right."""
+    indent = min(len(line) - len(line[8:].lstrip()) + 4, WIDTH // 2)
+    short = line[:MOST_OF_A_LINE] + "..." * (len(line) > MOST_OF_A_LINE)
+    return textwrap.wrap(short, WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False)
 
 
 def _lines(verdict: Verdict, exercise: Exercise) -> Iterator[str]:

@@ -24,8 +24,9 @@ EXERCISE = Number(
         "Ends: (p + z²/(2n) ± z·√(p(1−p)/n + z²/(4n²))) / (1 + z²/n). The last part: z²·p(1−p) / "
         "h²."),
     question="A model is wrong on {w} of {n} validation examples, and z is 1.96. First, give the "
-    "ends of Wilson's 95 % interval for its accuracy, as shares. Then: at the observed accuracy p, "
-    "for which n is z·√(p(1 − p) / n) equal to {h} / 100, which is {h} points? You may round n.",
+    "ends of Wilson's 95 % interval for its accuracy, as shares. Then: how many examples would "
+    "make the half-width z·√(p(1 − p) / n) equal to {h} / 100 ({h} points) at the observed "
+    "accuracy p? You may round.",
     inputs={"n": (40, 90), "w": (3, 6), "h": [1.0, 1.5, 2.0]}, within=0.004,
     answer=lambda n, w, h: ends(n, w) | needed(n, w, h),
     parts=(Part("low", "the lower end", points=1), Part("high", "the upper end", points=1),

@@ -144,11 +144,28 @@ def run(function, case: Case, device: torch.device) -> Answer:
     targets = case["targets"].to(device)
     watch = Watch(data={"scores": scores, "targets": targets})
     returned = kept(pair, function(scores, targets, case["least"]), "the threshold and its recall")
+    tried = scores.tolist()
     threshold, recall = (returned, returned) if isinstance(returned, dict) else returned
     if not isinstance(returned, dict):
         threshold = kept(as_number, threshold, "the threshold")
         recall = kept(as_number, recall, "the recall")
-    return {"threshold": threshold, "recall": recall, "disturbed": watch.changed()}
+    return {
+        "tried": threshold if isinstance(threshold, dict) else _tried(threshold, tried),
+        "threshold": threshold,
+        "recall": recall,
+        "disturbed": watch.changed(),
+    }
+
+
+def _tried(threshold: float, scores: list[float]) -> str:
+    """Whether a threshold is a score, in words; none has to be, where none is precise enough.
+
+    Strictly: a grid or a rounded score comes near one by chance, and may cut it off.
+    """
+    is_one = math.isinf(threshold) or any(
+        math.isclose(threshold, score, rel_tol=1e-6, abs_tol=1e-7) for score in scores
+    )
+    return "one of the scores" if is_one else "none of them"
 
 
 def reference(scores: Tensor, targets: Tensor, least_precision: float) -> tuple[float, float]:
@@ -335,14 +352,23 @@ def said_above(scores, targets, least_precision):
     return best
 
 
-def on_a_grid(scores, targets, least_precision):
+def on_a_grid(scores, targets, least_precision, steps=100):
     best = (math.inf, 0.0)
-    for step in range(100, -1, -1):
-        said = scores >= step / 100
+    for step in range(steps, -1, -1):
+        said = scores >= step / steps
         if said.any() and targets[said].double().mean() >= least_precision:
             recall = (targets[said].sum() / targets.sum()).item()
-            best = (step / 100, recall) if recall > best[1] else best
+            best = (step / steps, recall) if recall > best[1] else best
     return best
+
+
+def rounded(scores, targets, least_precision):
+    threshold, recall = walks_down(scores, targets, least_precision)
+    return round(threshold, 3), recall
+
+
+def on_a_finer_grid(scores, targets, least_precision):
+    return on_a_grid(scores, targets, least_precision, steps=1000)
 
 
 def precision_for_recall(scores, targets, least_precision):
@@ -437,17 +463,19 @@ EXERCISE = Exercise(
     signature="choose_threshold(scores, targets, least_precision)",
     parts=(
         Part("threshold", "the threshold with the highest recall", points=2, cases=5,
-             fields=("threshold", "disturbed")),
+             fields=("tried", "threshold", "disturbed")),
         Part("recall", "its recall", points=1, cases=3, fields=("recall",)),
-        Part("even", "several thresholds with the same recall", points=1, fields=("threshold",)),
-        Part("ties", "examples that share a score", points=1, cases=3, fields=("threshold",)),
+        Part("even", "several thresholds with the same recall", points=1,
+             fields=("tried", "threshold")),
+        Part("ties", "examples that share a score", points=1, cases=3,
+             fields=("tried", "threshold")),
         Part("edge", "a precision that is met exactly, and one that is never met", points=1,
-             cases=4, hidden=True),
+             cases=4, hidden=True, fields=("threshold", "recall", "disturbed")),
     ),
     reference=reference,
     draw=draw,
     run=run,
-    says={"threshold": "the threshold", "recall": "the recall"},
+    says={"tried": "the threshold", "threshold": "the threshold", "recall": "the recall"},
     wrong=(
         Wrong(
             "stops-at-the-first",
@@ -542,11 +570,13 @@ EXERCISE = Exercise(
         ),
         Wrong("said-above", said_above_or_nobody),
         Wrong(
-            "on-a-grid",
+            "not-a-score",
             on_a_grid,
-            "The threshold is one of 0, 0.01, ..., 1. Try the scores themselves: they may lie "
-            "closer together than that, or outside 0 to 1.",
+            "The threshold is not one of the scores. Between two neighbouring scores no "
+            "prediction changes: try the scores themselves, and return one of them.",
         ),
+        Wrong("not-a-score", on_a_finer_grid),
+        Wrong("not-a-score", rounded),
         Wrong(
             "precision-for-recall",
             precision_for_recall,
@@ -568,12 +598,7 @@ EXERCISE = Exercise(
         Wrong("none-is-the-top", none_is_the_top),
         Wrong("none-is-one", none_is_one),
         Wrong("none-raises", none_raises),
-        Wrong(
-            "halfway",
-            halfway,
-            "The threshold lies halfway to the next score. Here it gives the same predictions, but "
-            "return the score itself.",
-        ),
+        Wrong("not-a-score", halfway),
         Wrong("recall-first", recall_first, "The two numbers are swapped: the threshold comes "
                                             "first."),
         *common(walks_down, *LOOKS),

@@ -38,7 +38,7 @@ EXERCISE = Number(
         ("sizes-doubled", lambda n, v, d: {"residual": 4**d},
          "That doubles the size per block. For independent signals, the mean squares add up."),
         ("relu-forgotten", lambda n, v, d: {"relu": (n * v) ** d, "std": n**-0.5},
-         "That is the network without relu, which sets half of the signal to 0."),
+         "That is right without relu. A relu sets half of the signal to 0."),
         ("one-relu-less", lambda n, v, d: {"relu": n * v * (n * v / 2) ** (d - 1)},
          "One relu is missing: the last of the {d} layers also has one."),
         ("variance-squared", lambda n, v, d: {"linear": (n * v * v) ** d,

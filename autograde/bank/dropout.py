@@ -26,7 +26,8 @@ ROUNDED = 3e-3
 
 def draw(source: Draw, part: str) -> Case:
     """A few rows, repeated to thousands; p on either side of one half, or at its ends."""
-    rows, columns = 2 * source.integer(1, 2), 8
+    rows = 2 * source.integer(1, 2)
+    columns = 64 if part == "quiet" else 8  # so many that not even one mask for all rows is empty
     shape = (rows, columns) if source.index % 2 else (rows, 2, columns // 2)
     x = source.normal(*shape)
     p = (source.choice([0.15, 0.35, 0.45]), source.choice([0.65, 0.85]))[source.index % 2]
@@ -36,7 +37,7 @@ def draw(source: Draw, part: str) -> Case:
         "x": x + 0.1 * x.sign() + 1e-3,  # no zero but dropout's
         "p": p,
         "training": part != "eval",
-        "times": 1 if part == "edges" else 2 * (1000 // rows) // 2,
+        "times": 1 if part == "edges" else 8000 // columns // rows,
         "dtype": {"quiet": ("float16", "float64"), "edges": ("float64",) * 2}.get(
             part, ("float32",) * 2
         )[source.index % 2],

@@ -238,6 +238,17 @@ def only_a_child(model, head, lr, head_lr, weight_decay):
     )
 
 
+def children_alone(model, head, lr, head_lr, weight_decay):
+    """The parameters of the model's own modules, each once."""
+    seen, groups = set(), []
+    for child in model.children():
+        new = [("", p) for p in child.parameters() if p.requires_grad and p not in seen]
+        seen |= {p for _, p in new}
+        rate = head_lr if child is head else lr
+        groups += _each(new, lambda *_: False, _wide, rate, rate, weight_decay)
+    return groups
+
+
 def head_biases_at_lr(model, head, lr, head_lr, weight_decay):
     same = _groups(in_head=lambda head: lambda _, p: _ids(head)(_, p) and p.ndim > 1)
     return same(model, head, lr, head_lr, weight_decay)
@@ -486,6 +497,14 @@ EXERCISE = Exercise(
             "A head that lies inside another module got lr: model.children() yields only the "
             "modules of the model itself. Compare identities: id(p) among those of "
             "head.parameters().",
+            sure=True,
+        ),
+        Wrong(
+            "children-alone",
+            children_alone,
+            "A parameter that the model holds itself is in no group, and a head inside another "
+            "module got lr: model.children() yields neither. Go through model.parameters(), and "
+            "compare identities: id(p) among those of head.parameters().",
             sure=True,
         ),
         Wrong(

@@ -23,8 +23,9 @@ EXERCISE = Number(
            "⌈(1.96 s/w)²⌉. Without pairs, a difference varies √2 times as much as a single run."),
     question="Over seeds, the runs of one setting have a standard deviation of {r} points; the "
     "differences between two settings, seed by seed, have one of {s}. Use ± 1.96 standard errors "
-    "of the mean difference, however few the seeds. For how many seeds is this ± at most {w} "
-    "points, with and without pairs? And how large is it with {k} seeds in pairs?",
+    "of the mean difference, however few the seeds. What is the smallest number of seeds for which "
+    "this ± is at most {w} points, with and without pairs? And how large is it with {k} seeds in "
+    "pairs?",
     inputs={"r": [0.5, 0.6, 0.7, 0.8, 0.9], "s": [0.34, 0.38, 0.42, 0.47, 0.53],
             "w": [0.11, 0.13, 0.14, 0.16, 0.17], "k": [5, 6, 7, 8]},
     answer=lambda r, s, w, k: {**counts(r, s, w), "width": 1.96 * s / sqrt(k)},

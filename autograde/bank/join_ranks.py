@@ -87,8 +87,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
         }
         for one in case["ranks"]
     ]  # fmt: skip
-    held = [grad for one in reports for grad in one["grads"].values() if grad is not None]
-    watch = Watch(data=[*held, reports])
+    held = {f"rank {rank}'s gradient of {name}": grad for rank, one in enumerate(reports)
+            for name, grad in one["grads"].items() if grad is not None}  # fmt: skip
+    watch = Watch(data={**held, "the list of reports": reports})
     returned = function(reports)
     wanted = {
         "loss": (as_number, "the mean loss"),

@@ -97,6 +97,7 @@ def _changed(case: Case, path: Path, dataset: Any, unread: Any) -> Answer:
     raw = path.read_bytes().split(b"\n")
     label, _, text = raw[2].partition(b"\t")
     later = (str(case["later"]).encode() * len(text))[: len(text)]
+    kept(lambda: dataset[2])  # now, so that a file kept open has the line in its buffer
     path.write_bytes(b"\n".join([*raw[:2], label + b"\t" + later, *raw[3:]]))
     read = {"again": _items(dataset, [2]), "first": _items(unread, [2])}
     raw[0] = raw[0].replace(b"\t", b"\n", 1)  # one line more, and no byte moved
@@ -601,7 +602,9 @@ WRONG: tuple[tuple[str, Callable[..., Any], str], ...] = (
     ("other-line-ends", SplitLines,
      "A \\r inside a text was treated as the end of a line. Only \\n ends one: splitlines() splits "
      "at many other characters, a file opened with 'rb' does not."),
-    ("kept-open", KeptOpen, ""),
+    ("kept-open", KeptOpen,
+     "A file is kept open: a worker gets no copy of it, and a line that was overwritten after it "
+     "was read came back from its buffer. Open the file where a line is read."),
     ("kept-open", KeptOpenAsText, ""),
     ("counted", Counted,
      "After an earlier line was overwritten by one with a newline in it, a later line came back "

@@ -27,8 +27,8 @@ EXERCISE = Order(
         Rule("loss", "backward", "backward() starts from the loss: the loss comes first."),
         Rule("clear", "backward", "backward() adds to what is left over: zero_grad() comes before "
              "it. Between backward() and step() it would throw away the new gradient, too."),
-        Rule("backward", "clip", "Clipping before backward() shortens what was left over from the "
-             "last update. Clip what backward() has just computed."),
+        Rule("backward", "clip", "Before backward() this update has no gradient yet. Clip what "
+             "backward() has just computed."),
         Rule("clip", "step", "step() takes .grad as it finds it: clipping after it is too late."),
         Rule("step", "schedule", "scheduler.step() sets the rate of the next update: before "
              "optimizer.step() it skips the first rate."),

@@ -36,7 +36,7 @@ def draw(source: Draw, part: str) -> Case:
     for length in lengths:
         drawn = source.normal(length, *inner) if dtype.is_floating_point else source.integers(
             90, length, *inner)  # fmt: skip
-        sequences.append(drawn.to(dtype))
+        sequences.append(torch.where(drawn == pad, drawn + 1, drawn).to(dtype))
     if part == "real":  # real values that are equal to what is padded with, also at the end
         for sequence in sequences[:3]:
             sequence[1] = 0

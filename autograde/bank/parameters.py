@@ -28,22 +28,22 @@ EXERCISE = Number(
              "`listed` keeps its hidden layers in a Python list, and its last layer in an "
              "attribute.",
     inputs={"n": (40, 90), "h": (24, 39), "m": (2, 5), "k": (12, 21), "c": (4, 9)},
-    answer=lambda n, h, m, k, c: {
-        "tensors": 2 * (m + 2), "numbers": hidden(n, h, m, k) + (k + 1) * c,
-        "listed": (k + 1) * c},
-    parts=(
-        Part("tensors", "the length of `list(model.parameters())`", points=1),
-        Part("numbers", "`sum(p.numel() for p in model.parameters())`", points=1),
-        Part("listed", "the same sum for `listed`", points=1)),
+    answer=lambda n, h, m, k, c: {"tensors": 2 * (m + 2), "listed": (k + 1) * c,
+                                  "numbers": hidden(n, h, m, k) + (k + 1) * c},
+    parts=(Part("tensors", "the length of `list(model.parameters())`", points=1),
+           Part("numbers", "`sum(p.numel() for p in model.parameters())`", points=1),
+           Part("listed", "the same sum for `listed`", points=1)),
     wrong=(
+        Wrong("one-too-many", lambda n, h, m, k, c: {
+              "tensors": 2 * (m + 3), "numbers": hidden(n, h, m + 1, k) + (k + 1) * c},
+              "That has one hidden layer of {k} too many: the layer from {h} to {k} is the first "
+              "of the {m}."),
         Wrong("modules", lambda n, h, m, k, c: {"tensors": 2 * m + 3},
-              "That counts the modules. A ReLU has no tensors, and a Linear has two: a weight and "
-              "a bias."),
+              "That counts the modules. A ReLU has no tensors, and a Linear has two."),
         Wrong("layers", lambda n, h, m, k, c: {"tensors": m + 2},
               "That counts the layers. Each of them has two tensors, a weight and a bias."),
         Wrong("hidden-layers", lambda n, h, m, k, c: {"tensors": 2 * m + 2},
-              "Those are the hidden layers' tensors. The last layer makes the logits, and has two "
-              "as well."),
+              "Those are the hidden layers' tensors. The layer of the logits has two as well."),
         Wrong("weights-and-one", lambda n, h, m, k, c: {
               "numbers": weights(n, h, m, k) + k * c + m + 2, "listed": k * c + 1},
               "That is one bias per layer. Every output has a bias of its own."),

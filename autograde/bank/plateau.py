@@ -82,18 +82,16 @@ def exp_overflows(model, inputs, targets, optimizer):
     return _step(model, inputs, targets, optimizer, loss_of)
 
 
-def floor_in_the_log(model, inputs, targets, optimizer):
-    return _step(
-        model, inputs, targets, optimizer,
-        lambda out, y: F.nll_loss((out.softmax(dim=1) + 1e-8).log(), y),
-    )  # fmt: skip
+def floor_in_the_log(eps):
+    """The log of softmax + eps."""
 
+    def floored(model, inputs, targets, optimizer):
+        return _step(
+            model, inputs, targets, optimizer,
+            lambda out, y: F.nll_loss((out.softmax(dim=1) + eps).log(), y),
+        )  # fmt: skip
 
-def floor_of_another_size(model, inputs, targets, optimizer):
-    return _step(
-        model, inputs, targets, optimizer,
-        lambda out, y: F.nll_loss((out.softmax(dim=1) + 1e-7).log(), y),
-    )  # fmt: skip
+    return floored
 
 
 def probabilities_clamped(model, inputs, targets, optimizer):
@@ -306,13 +304,16 @@ EXERCISE = Exercise(
         Wrong("log-of-softmax", exp_overflows, sure=True),
         Wrong(
             "capped",
-            floor_in_the_log,
+            floor_in_the_log(1e-8),
             "The loss is capped at -ln(eps), which is 18.4 for 1e-8: a floor under the "
             "probabilities (softmax + eps, or clamp) keeps it finite, but where it is capped the "
             "gradient vanishes. Pass the logits to cross_entropy, which needs no floor.",
             sure=True,
         ),
-        Wrong("capped", floor_of_another_size, sure=True),
+        *(
+            Wrong("capped", floor_in_the_log(eps), sure=True)
+            for eps in (1e-5, 1e-6, 1e-7, 1e-9, 1e-10, 1e-12)
+        ),
         Wrong("capped", probabilities_clamped, sure=True),
         Wrong("logits-clamped", clamped),
         Wrong(

@@ -91,8 +91,9 @@ EXERCISE = Write(
     "`frozen`. Fix all four, then put this one back to see its effect alone: `climb()` names the "
     "rung. For the accuracies, train for 12 epochs with this fault and again without it, as on "
     "rung 6, and take `history.best['val_accuracy']`; any optimizer and rate with which the fixed "
-    "project trains will do. Keep both runs in the notebook: the check sees only the two numbers, "
-    "and the person who grades compares them with the runs.",
+    "project trains will do (for `rate`, put 1e-6 back in the run with it). Keep both runs in the "
+    "notebook: the check sees only the two numbers, and the person who grades compares them with "
+    "the runs.",
     facts=(
         Fact("fault", "which fault (one of the four words)", 0.5, known_fault),
         Fact("rung", "the rung at which the ladder stops with this fault (its number, 1 to 7)", 0.5,

@@ -177,8 +177,8 @@ EXERCISE = Exercise(
               "In eval mode hidden values are multiplied by 1 - p. torch already scales them up in "
               "train mode: leave them as they are."),
         Wrong("still-on", module_each_time,
-              "Validation still draws masks. Is eval() called before it, and does it reach the "
-            "dropout? A module made in forward() is new, and in train mode."),
+              "Validation still draws masks, with or without a seed. Is eval() called before it, "
+              "and does it reach the dropout? It does not reach a module that forward() makes."),
         Wrong("turned-round", by_grad_in_reverse,
               "Dropout is off in train mode and on in eval mode: it should be the other way "
               "round."),

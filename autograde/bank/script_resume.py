@@ -85,7 +85,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     built: list[tuple] = []
     monday: list[tuple] = []
     asked: list[int] = []  # how many checkpoints there were at each make() and load()
-    held: list[bool] = []  # whether the last checkpoint has what the optimizer remembers
+    held: list[str] = []  # what the last checkpoint has of what the optimizer remembers
     updates = [0, 0]  # before and after the last save()
 
     def counted(optimizer, *_) -> None:
@@ -109,7 +109,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         saved.append(file.getvalue())
         updates[:] = [sum(updates), 0]
         monday[:] = built
-        held[:] = [_holds(checkpoint, built[-1][1])] if built else [False]
+        held[:] = [_holds(checkpoint, built[-1][1]) if built else NOT_ALL]
 
     def load():
         new_process()
@@ -130,14 +130,28 @@ def run(function, case: Case, device: torch.device) -> Answer:
     return outcome(function, state_of(model), entries, watch, given=GIVEN, most=MOST, may=may)
 
 
-def _holds(checkpoint: Any, optimizer: torch.optim.Optimizer) -> bool:
-    """Whether every average of an optimizer is somewhere in a checkpoint."""
+NOT_ALL, EMPTY = "not all of it", "an empty optimizer state"
+
+
+def _holds(checkpoint: Any, optimizer: torch.optim.Optimizer) -> str:
+    """Whether every average of an optimizer is somewhere in a checkpoint, in words."""
     averages = [list(_tensors(state)) for state in optimizer.state.values()]
     found = list(_tensors(checkpoint))
-    return bool(averages) and all(
+    if averages and all(
         any(a.shape == b.shape and torch.equal(a, b.to(a.device)) for b in found)
         for state in averages for a in state
-    )  # fmt: skip
+    ):  # fmt: skip
+        return "all of it"
+    return EMPTY if any(one.get("state") == {} for one in _states(checkpoint)) else NOT_ALL
+
+
+def _states(value: Any) -> Iterator[dict[str, Any]]:
+    """The state_dicts of optimizers in a nested value."""
+    if isinstance(value, dict) and {"state", "param_groups"} <= set(value):
+        yield value
+    elif isinstance(value, (dict, list, tuple)):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _states(one)
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -182,6 +196,7 @@ saved_at_first = fixed(
     ("    losses = run_epochs(model, optimizer, first)\n",
      "    at_first = optimizer.state_dict()\n    losses = run_epochs(model, optimizer, first)\n"),
 )  # fmt: skip
+empty_and_not_loaded = variant(saved_at_first.__source__, __file__, (MORE, ""))
 object_saved = fixed(("optimizer.state_dict()", "optimizer"),
                      (MORE, '    optimizer = checkpoint["optimizer"]\n'))  # fmt: skip
 loaded_alone = fixed((WITH, CHECKPOINT))
@@ -253,7 +268,7 @@ EXERCISE = Exercise(
         "weights": "after both sittings, the weights",
         "updates": "the updates before and after save():",
         "losses": "the losses:",
-        "held": "whether the last checkpoint holds what the optimizer remembers:",
+        "held": "what the last checkpoint holds of what the optimizer remembers:",
     },
     wrong=(
         Wrong("not-loaded", saved_alone,
@@ -261,11 +276,14 @@ EXERCISE = Exercise(
               "continue as with an optimizer that remembers nothing. Only the loading is missing: "
               "load that state into the optimizer from Tuesday's make()."),
         Wrong("not-loaded", settings_alone),
-        Wrong("nothing-remembered", saved_at_first,
+        Wrong("saved-empty", saved_at_first,
+              "The saved optimizer state is empty: it was taken before the optimizer had made a "
+              "step. Take optimizer.state_dict() after Monday's epochs."),
+        Wrong("saved-empty", empty_and_not_loaded),
+        Wrong("nothing-remembered", rate_saved,
               "After the night the weights continue as with an optimizer that remembers nothing. "
               "Tuesday has nothing of Monday's but what load() returns: save the optimizer's "
               "state as well, and load it into an optimizer from Tuesday's make()."),
-        Wrong("nothing-remembered", rate_saved),
         Wrong("nothing-remembered", in_a_variable),
         Wrong("object-saved", object_saved,
               "The checkpoint holds an object that load() refuses, such as the optimizer itself. "

@@ -46,7 +46,8 @@ EXERCISE = Number(
         Wrong("uphill", slip("weight", "second", sign=1.0), "That went uphill: w − lr · grad."),
         Wrong("sign", lambda **q: {"grad": -on_paper(**q)["grad"]},
               "The size is right, the sign is not: an error is an output minus its target."),
-        Wrong("bias-left", slip("second", bias=0), "There the bias stayed 0, but it moves, too."),
+        Wrong("bias-left", slip("second", bias=0),
+              "In that number the bias stayed 0, but it moves, too."),
         Wrong("shrunk-once", slip("second", power=1), "The loss falls by the factor's square."),
         Wrong("transposed", slip("grad", "weight", turned=True), "Column 1 uses input 1, not 0."),
         Wrong("whole-step", slip("weight", rate=1.0), "That is without lr: w − lr · gradient."),
@@ -64,8 +65,7 @@ EXERCISE = Number(
         Wrong("one-weight-moved", where_one_weight_moved,
               "There only the weight in row 0, column 1 has moved. The step moves all four weights "
               "and both biases."),
-        Wrong("root", lambda **q: {"loss": on_paper(**q)["loss"] ** 0.5},
-              "That is the root of the mean squared error. MSELoss takes no root."),
+        Wrong("root", lambda **q: {"loss": on_paper(**q)["loss"] ** 0.5}, "MSELoss takes no root."),
         Wrong("one-output", lambda **q: slip("second")(
             **{**q, "u": q["c"] * q["x"] + q["d"] * q["z"]}),
               "That counts the squared error of output 0 alone. Both belong to the loss."),

@@ -24,9 +24,11 @@ EXERCISE = Number(
                            "window", 1)),
     wrong=(
         Wrong("replaced", lambda g, lr, n, k: {"grad": g}, "backward() adds to what is there."),
-        Wrong("one-gradient-a-step", lambda g, lr, n, k: {"moved": lr * g * n, "ratio": 1.0,
-              "windows": lr * g * n}, "That is how far one gradient per step goes. But a step "
-                                      "uses everything that .grad holds by then."),
+        Wrong("one-gradient-a-step", lambda g, lr, n, k: {"moved": lr * g * n, "ratio": 1.0},
+              "That is one gradient per step. But a step uses all that .grad holds by then."),
+        Wrong("one-step-a-window", lambda g, lr, n, k: {"windows": lr * g * n},
+              "That uses each gradient once, as one step per window does. Here every update makes "
+              "a step, with all gradients since the last zero_grad()."),
         Wrong("one-short", lambda g, lr, n, k: {"grad": (n - 1) * g, "ratio": (n - 1) / 2,
               "moved": lr * g * n * (n - 1) / 2, "windows": lr * g * n * (k - 1) / 2},
               "That begins with an empty update. The first update already has a gradient of {g}."),

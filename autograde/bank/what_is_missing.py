@@ -22,8 +22,8 @@ EXERCISE = Choices(
                "Otherwise the cosine starts again at the full rate.", right=True),
         Option("scale", "the gradient scaler's scale, and the number of steps since the last "
                         "overflow",
-               "Otherwise it starts at 65,536 again, and different updates may be "
-               "skipped.", right=True),
+               "Otherwise the loss scale starts at 65,536 again, and different updates may "
+               "be skipped.", right=True),
         Option("generators", "the states of the random generators, including the loader's own",
                "Dropout and the order of the batches are drawn from them.", right=True),
         Option("best", "the best validation loss, and the number of epochs since it was reached",

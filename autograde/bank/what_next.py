@@ -20,8 +20,8 @@ EXERCISE = Choice(
                "as well mean a rate that is too small, or a bug that no rate can fix: look before "
                "you turn a knob."),
         Option("adamw", "Change the optimizer from SGD to AdamW.",
-               "If no gradient reaches the weights, AdamW does not move them either. First find "
-               "out whether the loop can learn at all."),
+               "If no gradient reaches the weights, AdamW does not make them learn either. First "
+               "find out whether the loop can learn at all."),
         Option("deeper", "Make the model deeper, by two hidden layers, say.",
                "A model that is too small still learns something: its loss falls, then stops. One "
                "that never leaves ln(classes) points to a bug, which more layers only hide."),

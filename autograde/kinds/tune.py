@@ -58,6 +58,8 @@ class Tune(ValueExercise):
     seeds: tuple[int, ...] = (0, 1, 2)
     thresholds: tuple[tuple[int, float], ...]
     """(updates, points), from easy to hard."""
+    remark: Callable[[dict[str, Any]], str] = lambda settings: ""
+    """What the settings do to a run that does not reach the quality, and its end does not show."""
     good: Mapping[str, Any]
     """Settings that pass every threshold: the solution."""
     parts: tuple[Part, ...] = field(default=(), init=False)
@@ -140,6 +142,7 @@ class Tune(ValueExercise):
         if math.isinf(median):
             none_does = all(math.isinf(count) for count, _ in runs)
             reason += f" {self._compare_by([last for _, last in runs], none_does=none_does)}"
+            reason = f"{reason} {self.remark(answer)}".rstrip()
         results = [
             PartResult(part, median <= updates)
             for part, (updates, _) in zip(self.parts, self.thresholds, strict=True)

@@ -173,10 +173,10 @@ plot_depth({name: [layer.grad_std for layer in found] for name, found in read.it
 # %% exercise 02a.initialise
 # Draw the weights of a whole model. In every `nn.Linear` and `nn.Conv2d`, at any depth, the weights
 # become independent random numbers around 0 with standard deviation gain/√inputs, and the biases
-# become 0. *Inputs* are the numbers that one unit adds up; for a convolution (without groups),
-# channels times the kernel's height and width. The gain makes up for the activation: 1 for
-# "linear", √2 for "relu", 5/3 for "tanh". Use a normal or a uniform distribution, as you like, but
-# not torch's kaiming and xavier functions.
+# become 0. *Inputs* are the numbers that one unit adds up; for a convolution, channels times
+# the kernel's height and width. The gain makes up for the activation: 1 for "linear", √2 for "relu",
+# 5/3 for "tanh". Use a normal or a uniform distribution, as you like, but not torch's kaiming and
+# xavier functions.
 def initialise(model, activation):
     """Fill the weights in place: an optimizer may already hold the parameters.
 

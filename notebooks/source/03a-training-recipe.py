@@ -131,8 +131,7 @@ def train_one_epoch(model, loader, criterion, optimizer):
         optimizer: Any optimizer of the model's parameters; it may have several parameter groups.
 
     Returns:
-        The mean loss over the examples: a float, or a one-element
-        tensor without a graph.
+        The mean loss over the examples: a float, or a one-element tensor without a graph.
 
     Training may change the weights (not those with requires_grad False), buffers, .grad, the
     optimizer's state and the mode. Everything else stays as it is, and the loop itself neither
@@ -338,8 +337,7 @@ def accumulate(model, micro_batches, criterion, optimizer):
             gradients behind.
 
     Returns:
-        The mean loss over all examples: a float, or a one-element
-        tensor without a graph.
+        The mean loss over all examples: a float, or a one-element tensor without a graph.
     """
     ### BEGIN SOLUTION
     num_examples = sum(len(targets) for _, targets in micro_batches)
@@ -410,8 +408,7 @@ def clip_by_global_norm(parameters, max_norm):
         max_norm: The ceiling for the joint L2 norm.
 
     Returns:
-        The joint norm before clipping: a float, or a one-element
-        tensor without a graph.
+        The joint norm before clipping: a float, or a one-element tensor without a graph.
     """
     ### BEGIN SOLUTION
     grads = [p.grad for p in parameters if p.grad is not None]

@@ -288,12 +288,10 @@ def fixed_step(model, inputs, targets, optimizer):
             in train or eval mode and stays in it.
         inputs: [B, ...].
         targets: Class indices [B].
-        optimizer: Holds the model's parameters; an earlier step may have left
-            gradients behind.
+        optimizer: Holds the model's parameters; an earlier step may have left gradients behind.
 
     Returns:
-        The mean loss that the step was computed from, a float (not a tensor
-        with a graph).
+        The mean loss that the step was computed from, a float (not a tensor with a graph).
     """
     ### BEGIN SOLUTION
     optimizer.zero_grad()

@@ -621,10 +621,10 @@ reveal("03c.too-fast", (100 / seconds) / (read / seconds))
 # %% exercise 03c.throughput
 # The function should return the examples per second over at most `most` batches. These come after
 # `warmup` batches, which count neither as examples nor as time; `warmup` may be 0. The loader may be a
-# stream without a length. It may end before `most` batches, but never before one that counts; you may
-# assume that noticing its end takes no time. Read no more than warmup + most batches from it. Targets
-# are [B] or [B, 2]. `clock()` returns seconds. There are three bugs: one in the time, one in the number
-# of batches that count, one in their sizes. Change as little as you can.
+# stream without a length. It may end before `most` batches, but at least one that counts always comes;
+# you may assume that noticing its end takes no time. Read no more than warmup + most batches from it.
+# Targets are [B] or [B, 2]. `clock()` returns seconds. There are three bugs: one in the time, one in the
+# number of batches that count, one in their sizes. Change as little as you can.
 
 # %%
 # each batch pays for its own collation; so few batches vary, so run it twice

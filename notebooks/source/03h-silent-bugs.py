@@ -329,7 +329,7 @@ MISTAKES
 # *Symptom:* the answer for a sentence changes with the other sentences in its batch. Inputs are
 # tokens `[B, T]`, padded with 0 after the end of each sentence, where B counts sentences and T
 # their words. `model` holds an embedding, a layer that scores words, and a head. An answer should
-# depend only on its own sentence.
+# depend only on its own sentence: the weights remain a softmax of the scores, over its own words.
 
 # %% exercise 03h.finetune
 # *Symptom:* two tensors that should learn never change. The first layer is frozen on purpose; the

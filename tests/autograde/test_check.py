@@ -25,6 +25,7 @@ from autograde.check import Result
 from autograde.compare import Difference
 from autograde.exercise import NotAllowedError
 from autograde.kinds import fix
+from autograde.lines import WIDTH
 from autograde.referee import RefereeFault, judge
 from autograde.words import difference_in_words
 from course.catalogue import UnknownIdError
@@ -325,6 +326,16 @@ def test_of_a_fix_that_no_known_mistake_explains_the_changed_lines_are_shown(mon
     assert known.verdict.misconception == "summed" and right.passed
     assert "Your changes" not in known.message + right.message
     assert len(compared) == 1, "the texts were compared where nothing of it is shown"
+
+
+def test_of_a_fix_a_long_changed_line_is_shown_whole():
+    mean, long = ".square().mean()", ".square().mean() * (1 - 0.5) * (1 + 0.5) * (2 - 0.25) * 3"
+    message = check("03h.regressor", script_regressor.fixed((mean, long)), seed=1).message
+    *_, first, last = message.splitlines()
+    assert first.startswith("      + loss = ") and last.startswith("            ")
+    whole = " ".join((first.strip(), last.strip()))
+    assert whole == f"+ loss = (outputs - scaled){long}"
+    assert max(map(len, message.splitlines())) <= WIDTH
 
 
 def test_of_a_fix_a_line_that_moved_into_the_loop_is_shown_as_changed():

@@ -478,6 +478,9 @@ def test_a_setting_that_has_no_effect_with_the_others_may_be_left_out():
     good = bank.load("04a.arena").good
     constant = {name: value for name, value in good.items() if name not in ("momentum", "length")}
     assert points("04a.arena", constant) == points("04a.arena", good)
+    short = {**good, "schedule": "cosine", "warmup": 5, "length": 30}
+    assert "ends after 30 updates" in " ".join(check("04a.arena", short).message.split())
+    assert "cosine" not in check("04a.arena", {**short, "schedule": "constant", "lr": 1e-4}).message
     result = check("04a.arena", {**constant, "schedule": "cosine"})
     assert result.points == 0 and "'length' is not set yet" in result.message
 
