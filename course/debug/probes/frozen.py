@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -129,7 +130,7 @@ def _is_at_its_start(module: nn.Module) -> bool | None:
         return None
     inside = float(weight.abs().max()) <= end * (1 + ROUNDED)
     spread = float(weight.pow(2).mean()) * 3 / end**2  # 1, give or take 0.9 / sqrt(n)
-    return inside and abs(spread - 1) < EVENLY / weight.numel() ** 0.5
+    return inside and abs(spread - 1) < EVENLY / math.sqrt(weight.numel())
 
 
 def _is_adapted(model: nn.Module, name: str) -> bool:

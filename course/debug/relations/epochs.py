@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any
@@ -202,6 +203,6 @@ def _are_turned(both: Tensor, names: Tensor) -> bool:
     rows = both.sum(1)
     moved = (names != torch.arange(len(names))) & ((rows > 0) | (both.sum(0)[names] > 0))
     there, here = both[torch.arange(len(names)), names][moved], both.diagonal()[moved]
-    sure = float((there - here).sum()) > SURELY * float((there + here).sum()) ** 0.5
+    sure = float((there - here).sum()) > SURELY * math.sqrt(float((there + here).sum()))
     most = bool((rows[moved] >= LEAST_NEAR).all() and (2 * there > rows[moved]).all())
     return int((rows > 0).sum()) > 2 and sure and most
