@@ -33,8 +33,10 @@ def as_in_training(session: Session) -> Iterator[Finding]:
     exchanged are told by the outputs, which stay the same or change their sign.
     """
     program, evaluate = program_of(session), session.setup.evaluate
-    if evaluate is None or not session.val_epoch.batches:
-        raise NotChecked("no evaluate() with a val_loader")
+    if evaluate is None:
+        raise NotChecked("no evaluate()")
+    if not session.val_epoch.batches:
+        raise NotChecked("the val_loader is empty")
     first = program.first().calls
     if not first or len(_columns(session, program.batches[0])) < 2 or len(first[0].tensors) < 2:
         raise NotChecked("the model does not get two columns of a batch")
