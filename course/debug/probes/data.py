@@ -35,6 +35,12 @@ LEAST_LABELS = 64
 CHANGES = 0.2
 """Changes from label to label, as a share of those in a random order, below which one class comes
 in long runs."""
+MIXED = 0.9
+"""Share of the pairs of different labels that a random order would put into each batch, from which
+batches mix the classes, in whatever order they list them."""
+EVEN = 0.9
+"""Share of the batches with as many rows of each of their classes, from which a sampler means it;
+the last batch, and one of a rare class, may be short."""
 FEWER = 0.5
 """Share of the first pass's batches below which the second has run out."""
 OTHER_SCALE, OTHER_MEAN = 1.5, 0.5
@@ -171,7 +177,7 @@ def single_class(session: Session) -> Iterator[Finding]:
     changes = int((ordered[1:] != ordered[:-1]).sum())
     expected = len(ordered) * (1 - sum((n / total) ** 2 for n in counts.values()))
     long = len(ordered) >= LEAST_LABELS and changes < CHANGES * expected
-    if session.epoch.whole and long:
+    if session.epoch.whole and long and not _are_mixed(targets) and not _are_drawn_evenly(targets):
         yield Finding(
             "single-class-batches", "warning",
             "Labels come in long runs of one class: the data is sorted, and the loader does not "
@@ -179,6 +185,27 @@ def single_class(session: Session) -> Iterator[Finding]:
             {"label_changes": changes, "expected": expected},
             "train_loader = DataLoader(dataset, batch_size, shuffle=True)",
         )  # fmt: skip
+
+
+def _are_mixed(targets: list[Tensor]) -> bool:
+    """Each batch holds about the classes of the whole: their order within it does not matter."""
+
+    def differ(labels: Tensor) -> float:
+        shares = labels.unique(return_counts=True)[1].double() / len(labels)
+        return float(1 - shares.pow(2).sum())
+
+    sizes = [len(t) for t in targets]
+    within = sum(n * n / (n - 1) * differ(t) for n, t in zip(sizes, targets, strict=True) if n > 1)
+    return within > MIXED * sum(n for n in sizes if n > 1) * differ(torch.cat(targets))
+
+
+def _are_drawn_evenly(targets: list[Tensor]) -> bool:
+    """Batches hold as many rows of each of some classes, which come back in other company: drawn
+    for losses that compare rows. In sorted data a class is over when the next begins."""
+    counts = [t.unique(return_counts=True) for t in targets]
+    even = sum(len(c) > 1 and int(n.min()) == int(n.max()) for c, n in counts)
+    kinds = sum(len(c) for c, _ in counts)
+    return even >= EVEN * len(counts) and kinds > len(torch.cat(targets).unique()) + len(counts)
 
 
 def _targets(session: Session) -> list[Tensor]:

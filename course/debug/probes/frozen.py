@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -10,10 +11,17 @@ from torch import Tensor, nn
 from course.debug.probes.loop import written_by_hand
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, as_list, same
+from course.debug.probes.thresholds import ROUNDED
 
 TRAINS = 0.2
 """Share of the parameters that train, above which frozen last layers are an oversight: where less
 trains, most of the model is frozen on purpose, as for adapters."""
+
+LEAST_WEIGHTS = 24
+"""Weights of a layer from which their spread says whether it was ever trained."""
+EVENLY = 3.0
+"""Distance of the mean square of n random weights from what torch makes it, in units of 1/sqrt(n):
+one in a thousand is so far away, and what was trained goes beyond the ends, too."""
 
 
 def gets_gradient(session: Session) -> set[int]:
@@ -69,6 +77,19 @@ def frozen(session: Session) -> Iterator[Finding]:
             "for p in model.parameters():\n    p.requires_grad_(True)",
         )  # fmt: skip
         return
+    if (place := _last_at_its_start(session, undeclared)) is not None:
+        said = as_list(session.declared.get("frozen", []))
+        yield Finding(
+            "frozen-params", "warning",
+            f"{place} is the last layer that is called, and it does not train: requires_grad is "
+            "False"
+            + (", although declared[\"frozen\"] does not name it." if said else ".")
+            + " Its weights lie as a layer's first random ones do, so that nothing says which "
+            "output is which.",
+            {"frozen": len(undeclared), "trainable": trainable, "parameters": len(named)},
+            f"model.{place}.requires_grad_(True)  # before its parameters go to the optimizer",
+        )  # fmt: skip
+        return
     if undeclared and not last & set(undeclared) and undeclared[0] != named[0][0]:
         yield Finding(
             "frozen-params", "warning",
@@ -78,6 +99,38 @@ def frozen(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
         return
     yield from _cut_graph(session, named)
+
+
+def _last_at_its_start(session: Session, undeclared: list[str]) -> str | None:
+    """The last layer of the model that is called, if it is frozen at random weights while others
+    are frozen that are not, or are declared to be: a body that was trained before, with a head that
+    was not."""
+    named = {id(module): name for name, module in session.model.named_modules()}
+    parts = [named[m] for m in session.loop.tape.calls_within if named.get(m)]
+    called = [session.model.get_submodule(part) for part in parts]
+    called = [m for m in called if any(True for _ in m.parameters(recurse=False))]
+    if not called or not _is_at_its_start(called[-1]):
+        return None
+    place = named[id(called[-1])]
+    frozen = [m for m in called[:-1] if not any(p.requires_grad for p in m.parameters())]
+    trained_before = any(_is_at_its_start(m) is False for m in frozen)
+    said = as_list(session.declared.get("frozen", []))
+    is_odd = f"{place}.weight" in undeclared and (bool(said) or trained_before)
+    return place if is_odd else None
+
+
+def _is_at_its_start(module: nn.Module) -> bool | None:
+    """The weights are as evenly spread between two ends as torch makes them; None where another
+    way of making them is usual."""
+    if not isinstance(module, (nn.Linear, nn.modules.conv._ConvNd)):
+        return None
+    weight = module.weight.detach().double()
+    end = 1 / weight[0].numel() ** 0.5
+    if weight.numel() < LEAST_WEIGHTS:
+        return None
+    inside = float(weight.abs().max()) <= end * (1 + ROUNDED)
+    spread = float(weight.pow(2).mean()) * 3 / end**2  # 1, give or take 0.9 / sqrt(n)
+    return inside and abs(spread - 1) < EVENLY / math.sqrt(weight.numel())
 
 
 def _is_adapted(model: nn.Module, name: str) -> bool:

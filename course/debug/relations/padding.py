@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.thresholds import PADDED_ROWS, TINY
+from course.debug.relations.cut_short import Change, in_all, only_behind, with_and_without
 from course.debug.relations.program import Program, changed, far, program_of
 from course.debug.relations.steps import SAME, Call
 from course.state.nested import tensors_in
@@ -35,7 +36,6 @@ HIDDEN = -1e4
 ALIKE_BEFORE = 0.05
 """Share of the steps before a row's end that are like those after it, from which these are no
 padding, e.g. steps at which nothing happens."""
-Change = Callable[[Tensor], Tensor]
 
 
 def behind(session: Session) -> Iterator[Finding]:
@@ -45,8 +45,8 @@ def behind(session: Session) -> Iterator[Finding]:
         raise NotChecked("batch norm also reads the padding of a batch")
     batch = program.batches[0]
     pads = _padding_of(program, batch)
-    pads = _behind_lengths(program, batch) if pads is None else pads
-    long, short, cut = _with_and_without(pads)
+    pads = _behind_lengths(program, batch) if pads is None else in_all(pads, batch)
+    long, short, cut = with_and_without(pads)
 
     def sharpen() -> None:
         for p in program.model.parameters():
@@ -87,7 +87,7 @@ def embedded(session: Session) -> Iterator[Finding]:
         raise NotChecked("convolutions read the padding next to a row's end")
     batch = program.batches[0]
     pads = _padding_of(program, batch)
-    long, short, _ = _with_and_without(pads)
+    long, short, _ = with_and_without(pads)
     with contextlib.suppress(NotChecked):
         program.step(changed(batch, short))
         raise NotChecked("already checked with shorter rows")
@@ -156,34 +156,6 @@ class _Masked(TorchFunctionMode):
             hidden = hidden < HIDDEN
         hidden = hidden.reshape(len(pads), -1, length)[:, -1] != 0
         return torch.equal(hidden, pads) or torch.equal(hidden, ~pads)
-
-
-def _with_and_without(pads: Tensor | None) -> tuple[Change, Change, int]:
-    """Two ways to take the most padded rows of a batch, whole and cut, and how much is cut off.
-
-    Args:
-        pads: [B, T], True where a batch is padded.
-
-    Raises:
-        NotChecked: No two rows are.
-    """
-    if pads is None:
-        raise NotChecked("no padding is seen after the rows")
-    count = pads.sum(1)
-    rows = count.argsort(descending=True)[: max(2, len(pads) // 2)]
-    cut = int(count[rows].min())
-    if cut < 1:
-        raise NotChecked("fewer than two rows of a batch are padded")
-    size, length = pads.shape
-
-    def long(t: Tensor) -> Tensor:
-        return t[rows] if t.dim() and len(t) == size else t
-
-    def short(t: Tensor) -> Tensor:
-        is_long = t.dim() > 1 and t.shape[:2] == pads.shape
-        return t[rows, : length - cut] if is_long else long(t)
-
-    return long, short, cut
 
 
 def _pooled_change(program: Program, whole: Change, short: Change) -> float:
@@ -283,8 +255,3 @@ def _ends_alike(t: Tensor, padding: Tensor) -> bool:
     """What stands where the padding is stands nowhere else but right before it."""
     values = t[padding].unique()
     return len(values) == 1 and only_behind(t == values[0])
-
-
-def only_behind(padding: Tensor) -> bool:
-    behind = padding.flip(1).int().cumprod(1).flip(1).bool()
-    return torch.equal(behind, padding) and not bool(behind.all(1).any()) and bool(behind.any())

@@ -11,7 +11,8 @@ from torch.utils.data import RandomSampler
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, as_float, clone
-from course.debug.relations.padding import PADDING_SHOWS, _with_and_without, only_behind
+from course.debug.relations.cut_short import only_behind, with_and_without
+from course.debug.relations.padding import PADDING_SHOWS
 from course.debug.relations.program import changed, far, program_of, without_dropout
 from course.debug.relations.steps import SAME, Call, Step, close
 from course.state.nested import tensors_in
@@ -106,7 +107,7 @@ def masked(session: Session) -> Iterator[Finding]:
         raise NotChecked("convolutions and recurrent layers read on beyond a row's end")
     call = program.call()
     pads, values = _mask_and_values(call)
-    long, short, cut = _with_and_without(pads)
+    long, short, cut = with_and_without(pads)
     real, given = ~long(pads), long(values)
 
     def other(t: Tensor) -> Tensor:

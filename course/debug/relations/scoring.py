@@ -57,14 +57,17 @@ def _off(session: Session, seen: Evaluation, *, in_pairs: bool) -> Iterator[Find
     hits = [_hits(event.name, event.inputs, event.targets) for event in losses]
     if any(h is None or not h.numel() for h in hits):
         raise NotChecked("targets are not class indices")
-    known = _ways(hits)
+    per = _for_each_batch(losses, session)
+    known = [way for k in range(per) for way in _ways(hits[k::per])]
+    known = known if per == 1 else [*_ways(hits), *known]
+    elsewhere = in_pairs or _answers_elsewhere(seen, losses)
     logits = [e for e in losses if e.name == "bce_with_logits"]
     halves = _ways([(e.inputs > YES) == (e.targets > YES) for e in logits]) if logits else []
     for name, value in named.items():
         value = value / 100 if value > PERCENT else value
         near = min(abs(value - k) for k in known)
         taken = near > SAME_RATE and any(abs(value - k) < ROUNDING for k in halves)
-        if (near > OFF and value > 0 and not in_pairs) or taken:
+        if (near > OFF and value > 0 and not elsewhere) or taken:
             yield Finding(
                 "metric-wrong", "warning",
                 f"{name} = {value:.4g}, but the outputs and targets that the loss got in the same "
@@ -74,6 +77,27 @@ def _off(session: Session, seen: Evaluation, *, in_pairs: bool) -> Iterator[Find
                 "hits = (logits > 0) == targets  # logits of several labels" if taken else
                 "hits = (logits.argmax(dim=-1) == targets)[mask]  # dim: the axis of the classes",
             )  # fmt: skip
+
+
+def _for_each_batch(losses: list[Event], session: Session) -> int:
+    """How many losses are computed of each batch: an accuracy may be of the outputs of one."""
+    batches = len(session.val_epoch.batches) if session.val_epoch.whole else 0
+    return len(losses) // batches if batches and len(losses) % batches == 0 else 1
+
+
+def _answers_elsewhere(seen: Evaluation, losses: list[Event]) -> bool:
+    """There are outputs that no loss got: an accuracy may be of these, e.g. of shorter inputs or of
+    an average of the weights. Outputs that come twice count once; where each has a loss of its own,
+    some of its numbers may be left out there by a mask."""
+    outputs: list[Tensor] = []
+    for event in seen.tape.of("output"):
+        new = event.output
+        if event.call == 0 and new is not None and not any(
+            new.shape == old.shape and torch.equal(new, old) for old in outputs
+        ):  # fmt: skip
+            outputs.append(new)
+    more = sum(t.numel() for t in outputs) > sum(e.inputs.numel() for e in losses)
+    return (len(outputs) > len(losses) and more) or bool(seen.tape.other_networks)
 
 
 def ignored(session: Session) -> Iterator[Finding]:
