@@ -54,6 +54,7 @@ from course.debug.relations import (
     matched,
     members,
     memory,
+    mined,
     mixed,
     model,
     networks,
@@ -129,7 +130,7 @@ RELATIONS = (
     written.overwritten, written.masked_too, written.noised_too, denoised.own_input,
     restored.asked_for, reach.shares, reach.within, reach.constant, cosines.scaled, reach.heard,
     networks.left_over, idle.without_gradient, contrasted.with_itself, competing.for_a_place,
-    triplets.contradict, credited.by_its_own, networks.opposed,
+    triplets.contradict, mined.smallest, credited.by_its_own, networks.opposed,
     networks.holds_another, networks.both_answers, parts.weighed, apart.trained, apart.priced,
     curve.straight, policy.baseline, policy.explores, policy.played, hidden.guessed,
     passes.another_order, evaluated.told_loss, asleep.nothing_dropped, epochs.most_drawn,
@@ -139,10 +140,10 @@ RELATIONS = (
     kept.undone,
     resumed.best, averages.average, averages.from_zero, blended.back, averages.whole,
     averages.statistics, scoring.accuracy, scoring.ignored, scores.named, scores.of_boxes,
-    matched.not_itself, ties.closer, scores.of_labels, scores.in_units, direction.follows,
-    judged.alike, verified.alike, rows.order, targets.own_label, mixed.alike, plateau.told,
-    evaluated.left, rebatched.in_one_batch, preferred.by_score,
-    pieces.weighed, carried.in_order, unread.inputs,
+    matched.not_itself, ties.closer, scores.of_labels, scores.in_units,
+    direction.follows, judged.alike, verified.alike, rows.order,
+    targets.own_label, mixed.alike, plateau.told, evaluated.left, rebatched.in_one_batch,
+    preferred.by_score, pieces.weighed, carried.in_order, unread.inputs,
 )  # fmt: skip
 
 __all__ = ["RELATIONS"]
