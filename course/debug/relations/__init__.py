@@ -92,6 +92,7 @@ from course.debug.relations import (
     triplets,
     turned,
     unbounded,
+    units,
     unread,
     untaught,
     variances,
@@ -141,7 +142,7 @@ RELATIONS = (
     resumed.best, averages.average, averages.from_zero, blended.back, averages.whole,
     averages.statistics, scoring.accuracy, scoring.ignored, scores.named, scores.of_boxes,
     matched.not_itself, ties.closer, scores.of_labels, scores.in_units,
-    direction.follows, judged.alike, verified.alike, rows.order,
+    units.of_outputs_alone, direction.follows, judged.alike, verified.alike, rows.order,
     targets.own_label, mixed.alike, plateau.told, evaluated.left, rebatched.in_one_batch,
     preferred.by_score, pieces.weighed, carried.in_order, unread.inputs,
 )  # fmt: skip
