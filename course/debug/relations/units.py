@@ -46,7 +46,7 @@ def of_outputs_alone(session: Session) -> Iterator[Finding]:
     heard = _Heard()
     with session.observe(), heard:
         session.setup.evaluate()
-    whole = (torch.cat(outputs), torch.cat(targets))
+    whole = tuple(torch.cat([t.flatten() for t in side]) for side in (outputs, targets))
     given, met, plain = [], [], []
     for one, other in heard.pairs:
         for scaled, fixed in ((one, other), (other, one)):
