@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 from course.debug.relations import (
     derived,
     flows,
+    handed,
     inverted,
     one_way,
     stepped_over,
@@ -335,3 +336,47 @@ def test_a_flow_is_paid_for_its_determinant(kind, is_told):
 
     made = pack(model, adam(model), loader((x,), 32), loss_of)
     assert bool(said(flows.log_det, made)) == is_told
+
+
+class Sampled(nn.Module):
+    """Codes around what an encoder says; a decoder, or a critic of the draw, reads them."""
+
+    def __init__(self, draw):
+        super().__init__()
+        self.encoder, self.decoder, self.draw = mlp(6, 16, 4), mlp(2, 16, 6), draw
+
+    def forward(self, x):
+        mean, log_std = self.encoder(x).chunk(2, 1)
+        code = self.draw(mean, log_std.exp())
+        return self.decoder(code), code, mean, log_std
+
+
+@cases(
+    faulty=["of both", "of a mean", "by name"],
+    sound=["with noise", "detached", "a priced action", "by a loss", "of data", "a target"],
+)
+def test_what_torch_normal_drew_hands_no_gradient_back(kind, is_told):
+    torch.manual_seed(0)
+    draw = {
+        "of a mean": lambda mean, std: torch.normal(mean, 0.1),
+        "by name": lambda mean, std: torch.normal(mean=mean, std=std),
+        "with noise": lambda mean, std: mean + std * torch.randn_like(std),
+        "detached": lambda mean, std: torch.normal(mean, std).detach(),
+        "of data": lambda mean, std: mean + torch.normal(torch.zeros(2), torch.ones(2)),
+    }.get(kind, lambda mean, std: torch.normal(mean, std))
+    model = Sampled(draw)
+
+    def loss_of(model, b):
+        out, code, mean, log_std = model(b["x"])
+        cost = (out.detach() if kind == "a target" else out).sub(b["x"]).pow(2).mean(1)
+        if kind == "a priced action":
+            scaled = (code.detach() - mean) / log_std.exp()
+            cost = cost + cost.detach() * (-scaled.pow(2) / 2 - log_std).sum(1)
+        if kind == "by a loss":
+            price = F.gaussian_nll_loss(mean, code.detach(), log_std.exp() ** 2, reduction="none")
+            cost = cost - cost.detach() * price.sum(1)
+        return (cost + 0.01 * (mean**2 + log_std**2).sum(1)).mean()
+
+    made = pack(model, adam(model), columns(x=torch.randn(256, 6, generator=gen(1))),
+                loss_of=loss_of)  # fmt: skip
+    assert said(handed.drawn, made) == (["frozen-params"] if is_told else [])

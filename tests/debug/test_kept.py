@@ -11,7 +11,7 @@ from torch import nn
 from course.debug.relations import averages, evaluated, kept, networks, weights
 from tests.debug.faulty.dresses import adversaries, trained_by
 from tests.debug.faulty.fourth.kit import accuracy, batches, blobs, mlp
-from tests.debug.test_dresses import said
+from tests.debug.told import cases, said
 
 
 def classified(model=None, **more):
@@ -232,3 +232,59 @@ def _severities(relation, made):
     from course.debug.probes.setup import as_setup
 
     return [finding.severity for finding in relation(Session(as_setup(made)))]
+
+
+@cases(
+    faulty=["bce", "conditional", "by its mean"],
+    sound=["cleared", "frozen", "inputs only", "penalty after", "one backward", "agreed",
+           "halves"],
+)  # fmt: skip
+def test_what_a_generators_loss_leaves_is_not_used_against_the_critics_own(kind, is_told):
+    """At first both point the same way, since real rows are to be called real, too."""
+    torch.manual_seed(0)
+    maker, critic = mlp(3, 16, 3), mlp(6 if kind == "conditional" else 3, 16, 1)
+    model = nn.ModuleDict({"maker": maker, "critic": critic})
+    of_maker, of_critic = (torch.optim.Adam(m.parameters(), 1e-3) for m in (maker, critic))
+
+    def judged(rows, noise):
+        return critic(torch.cat([rows, noise], 1) if kind == "conditional" else rows)
+
+    def cost(out, answer):
+        if kind == "by its mean":
+            return out.mean() if answer == 0 else F.softplus(-out).mean()
+        return F.binary_cross_entropy_with_logits(out, torch.full_like(out, answer))
+
+    def train_step(batch):
+        real = batch[0]
+        noise = torch.randn(len(real), 3)
+        fake = maker(noise)
+        of_maker.zero_grad()
+        of_critic.zero_grad()
+        if kind == "halves":
+            cost(judged(real, noise), 1.0).backward()
+        critic.requires_grad_(kind not in ("frozen", "halves"))
+        of_its_maker = cost(judged(fake, noise), 1.0)
+        if kind != "one backward":
+            of_its_maker.backward(inputs=[*maker.parameters()] if kind == "inputs only" else None)
+            of_maker.step()
+        critic.requires_grad_(True)
+        if kind in ("cleared", "penalty after"):
+            of_critic.zero_grad()
+        own = cost(judged(fake.detach(), noise), 1.0 if kind == "agreed" else 0.0)
+        if kind != "halves":
+            own = own + cost(judged(real, noise), 1.0)
+        if kind == "one backward":
+            own = own + of_its_maker
+        own.backward()
+        if kind == "one backward":
+            of_maker.step()
+        if kind == "penalty after":
+            rows = real.clone().requires_grad_()
+            slope = torch.autograd.grad(critic(rows).sum(), rows, create_graph=True)[0]
+            slope.pow(2).sum(1).mean().backward()
+        of_critic.step()
+        return own.item()
+
+    made = dict(model=model, optimizer=[of_maker, of_critic], train_step=train_step,
+                train_loader=batches(torch.randn(96, 3) + 2))  # fmt: skip
+    assert said(networks.left_over, made) == (["missing-zero-grad"] if is_told else [])

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from course.debug.probes.columns import Columns, is_column
+from course.debug.probes.normals import Normals
 from course.debug.probes.totals import Totals
 from course.state.nested import tensors_in
 
@@ -66,7 +67,7 @@ taken."""
 NOTS = {torch.bitwise_not, Tensor.bitwise_not, Tensor.__invert__, Tensor.bitwise_not_}
 SEEN = {
     *LOSSES, *RELUS, *UINT8_MATH, *SIGNED, *RATES, *SUMS, *NOTS, F.ctc_loss,
-    torch._foreach_clamp_min_,
+    torch._foreach_clamp_min_, torch.normal, F.gaussian_nll_loss,
 }  # fmt: skip
 """Functions that are looked at, whatever they give."""
 RESHAPED = (
@@ -96,6 +97,7 @@ class Functions(TorchFunctionMode):
         self._meant: set[int] = set()
         self._asked = Columns()
         self.totals = Totals()
+        self.normals = Normals()
         self.deaf = False
         """An optimizer of torch's makes its step: thousands of calls, and none that matters."""
         self.called: set[Any] = set()
@@ -134,6 +136,7 @@ class Functions(TorchFunctionMode):
         self._relu_count = 0
         self._columns = []
         self._meant.clear()
+        self.normals.clear()
 
     def forward_gave(self, output: Any) -> None:
         """The model has returned."""
@@ -141,7 +144,11 @@ class Functions(TorchFunctionMode):
 
     def see(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
         """A torch function was called by the user's code."""
-        if function in LOSSES:
+        if self.normals.drawn and self.normals.is_priced(args):
+            self.tape.note("log_prob")
+        if function is torch.normal:
+            self.normals.see(args, kwargs, result)
+        elif function in LOSSES:
             inputs = kwargs.get("input", args[0] if args else None)
             targets = kwargs.get("target", args[1] if len(args) > 1 else None)
             if isinstance(inputs, Tensor) and isinstance(targets, Tensor):

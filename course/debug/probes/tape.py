@@ -368,6 +368,9 @@ class Tape:
             )
         elif self._drawn and any(shares_memory(a, self._drawn) for a in args):
             self.note("drawn into", part=self.parts.get(id(module), type(module).__name__))
+        elif (drawn := self.functions.normals.read(args)) is not None:
+            part = self.parts.get(id(module), type(module).__name__)
+            self.functions.normals.follow(drawn, self.note("drawn into", part=part, by="normal"))
 
     def _after_forward(self, module: nn.Module, args: Any, output: Any) -> None:
         if module is self.model:

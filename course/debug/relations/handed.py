@@ -141,15 +141,18 @@ def _steps_after(events: list[Event]) -> list[Event]:
 def drawn(session: Session) -> Iterator[Finding]:
     """What a later layer reads from a learned distribution is sampled so that gradients pass."""
     tape = session.loop.tape
-    cut = tape.of("drawn into")
+    cut = [e for e in tape.of("drawn into") if e.info.get("reached", True)]
     if not cut:
         raise NotChecked("no layer reads a sample from a learned distribution")
     if not tape.of("log_prob") and len(cut) >= OFTEN * len(tape.of("backward")) > 0:
+        normal = "by" in cut[0].info
         yield Finding(
             "frozen-params", "warning",
-            f"{cut[0].part} reads what sample() drew from a distribution with learned parameters: "
-            "no gradient passes back through the sample, and no log_prob takes its place.",
+            f"{cut[0].part} reads what {'torch.normal' if normal else 'sample'}() drew from a "
+            "distribution with learned parameters: no gradient passes back through the sample, "
+            "and no log_prob takes its place.",
             {"layer": cut[0].part, "draws": len(cut)},
+            "z = mean + std * torch.randn_like(std)  # the gradient passes through" if normal else
             "z = law.rsample()  # mean + std * noise: the gradient passes through",
         )  # fmt: skip
 

@@ -15,6 +15,7 @@ from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.tape import Event, Tape
 from course.debug.probes.thresholds import LEAST_STEPS, MOST, TINY
+from course.debug.relations.rivals import left_by_a_rival, reached
 
 NEAR = 1e-4
 """Difference of two gradients of one bias that are the same but for rounding."""
@@ -63,6 +64,17 @@ def left_over(session: Session) -> Iterator[Finding]:
                 {"steps": len(steps), "with_old_gradients": len(stale)},
                 "optimizer_d.zero_grad()  # before loss_d.backward(), not after its step\n"
                 "loss_d.backward()\noptimizer_d.step()",
+            )  # fmt: skip
+            return
+        if rival := left_by_a_rival(session, tape, steps):
+            yield Finding(
+                "missing-zero-grad", "warning",
+                f"In {rival[0]} of {len(steps)} steps an optimizer uses the gradient of its own "
+                "loss plus one that was left by a loss on which another optimizer has just "
+                f"stepped. For the same inputs the two losses pull {rival[1]} outputs of its "
+                "network opposite ways: it also follows the loss that it should resist.",
+                {"steps": len(steps), "with_both": rival[0], "outputs_pulled_apart": rival[1]},
+                "optimizer_g.step()\noptimizer_d.zero_grad()  # before loss_d.backward()",
             )  # fmt: skip
             return
 
@@ -190,18 +202,27 @@ def _cosine(tape: Tape, step: Event) -> float | None:
     before = [e for e in tape.in_call(step.call) if e.kind in ("backward", "step")]
     before = before[: before.index(step)]
     backwards = [e for e in before if e.kind == "backward"]
+    index = of_optimizer(tape, step.optimizer)
     if not backwards or not any(
         e.kind == "step" and e.optimizer is not step.optimizer
-        for e in before[: before.index(backwards[-1])]
-    ):
+        and _shares_a_loss(tape, e, before[:place], set(index))
+        for place, e in enumerate(before[: before.index(backwards[-1])])
+    ):  # fmt: skip
         return None
-    index = of_optimizer(tape, step.optimizer)
     old, new = (_flat(which, index, backwards[-1].after) for which in (
         backwards[-1].before, backwards[-1].after))  # fmt: skip
     if not old.any() or not new.any() or _keeps_own(backwards[-1], index):
         return None
     added = new - old
     return _between(old, added)
+
+
+def _shares_a_loss(tape: Tape, step: Event, before: list[Event], own: set[int]) -> bool:
+    """A loss before another optimizer's step reached its weights and these: not only these, as the
+    first half of a loss of their own does."""
+    index = set(of_optimizer(tape, step.optimizer))
+    met = [reached(e) for e in before if e.kind == "backward"]
+    return any(r & own and r & (index - own or index) for r in met)
 
 
 def _of_the_call_before(tape: Tape, step: Event) -> bool:
@@ -214,24 +235,16 @@ def _of_the_call_before(tape: Tape, step: Event) -> bool:
     own = set(index)
     if (
         not now
-        or not _reached(now[0]) <= own
+        or not reached(now[0]) <= own
         or not any(is_nonzero(now[0].before[i]) for i in index)
     ):
         return False
     return not _keeps_own(now[0], index) and any(
         e.kind == "step"
-        and any(b.call < step.call and _reached(b) & set(of_optimizer(tape, e.optimizer)) - own
+        and any(b.call < step.call and reached(b) & set(of_optimizer(tape, e.optimizer)) - own
                 for b in backwards if since.index(b) < place)
         for place, e in enumerate(since)
     )  # fmt: skip
-
-
-def _reached(backward: Event) -> set[int]:
-    """Weights whose gradient a backward has changed."""
-    return {
-        i for i, (old, new) in enumerate(zip(backward.before, backward.after, strict=True))
-        if is_nonzero(new) and (old is None or not torch.equal(old, new))
-    }  # fmt: skip
 
 
 def _since_its_last(tape: Tape, step: Event) -> list[Event]:
