@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -123,17 +124,24 @@ class FailingCase:
 
         def look(*args: Any) -> None:
             if not handed:
-                handed.update(zip(self.exercise.arguments, args, strict=True))
+                kept = map(self._kept, args)
+                handed.update(zip(self.exercise.arguments, kept, strict=True))
 
         answer_of(self.exercise, look, self._case)
-        return {name: self._still_there(value) for name, value in handed.items()}
+        return handed
 
-    def _still_there(self, value: Any) -> Any:
-        """A path in the check's folder, which is gone by now, in an empty folder of its own."""
-        if not isinstance(value, Path) or value.parent.exists():
+    def _kept(self, value: Any) -> Any:
+        """A path in the check's folder, which will be gone, in a copy of that folder."""
+        from autograde.bank.harness import MEMORY
+
+        if not isinstance(value, (str, Path)):
+            return value
+        folder, temporary = Path(value).parent, (Path(tempfile.gettempdir()), MEMORY)
+        if not any(place in folder.parents for place in temporary) or not folder.is_dir():
             return value
         self._folders.append(tempfile.TemporaryDirectory(prefix="failing-"))
-        return Path(self._folders[-1].name) / value.name
+        shutil.copytree(folder, self._folders[-1].name, dirs_exist_ok=True)
+        return type(value)(Path(self._folders[-1].name) / Path(value).name)
 
     def calls(self) -> list[str]:
         """What the case does with a class, in words and in order: its methods' calls."""

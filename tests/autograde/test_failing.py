@@ -154,12 +154,18 @@ def test_what_was_not_checked_or_was_right_has_no_failing_case():
     assert "its answer is a value, not a function" in repr(failing("05.one-thing"))
 
 
-def test_a_path_in_the_inputs_lies_in_a_folder_that_exists():
+def test_a_path_in_the_inputs_leads_to_a_fresh_copy_of_what_the_check_had_there():
     check("03g.save", wrong_one("03g.save", "written-into"), seed=0)
     inputs = failing("03g.save").inputs
-    assert inputs["path"].parent.is_dir() and not inputs["path"].exists()
+    before = torch.load(inputs["path"], weights_only=True)
+    inputs["state"] = {"epoch": 9}  # the check's own has a probe in it
     bank.load("03g.save").right[0](**inputs)
-    assert inputs["path"].exists() and not failing("03g.save").inputs["path"].exists()
+    assert torch.load(inputs["path"], weights_only=True) == {"epoch": 9}
+    again = torch.load(failing("03g.save").inputs["path"], weights_only=True)
+    assert repr(again) == repr(before)
+    check("03g.load", wrong_one("03g.load", "not-strict"), seed=0, parts="all")
+    right = bank.load("03g.load").right[0]
+    assert isinstance(right(**failing("03g.load").inputs), nn.Module)  # it reads a file
 
 
 def fails(case, function) -> bool:
