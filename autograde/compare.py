@@ -153,7 +153,7 @@ def _walk(expected: Any, got: Any, where: str, tolerance: Mapping) -> Found:
             return where, _short(expected), _short(got)
         if len(got) != len(expected):
             if len(_short(expected)) == SHORT or len(_short(got)) == SHORT:  # cut: may look alike
-                return where, f"a list of {len(expected)}", f"a list of {len(got)}"
+                return where, _counted(expected), _counted(got)
             return where, _short(expected), _short(got)
         items = enumerate(zip(expected, got, strict=True))
         return _first([(f"{where}[{i}]", a, b) for i, (a, b) in items], tolerance)
@@ -163,6 +163,11 @@ def _walk(expected: Any, got: Any, where: str, tolerance: Mapping) -> Found:
     else:
         agree = type(expected) is type(got) and expected == got
     return None if agree else (where, *_apart(expected, got))
+
+
+def _counted(entries: list | tuple) -> str:
+    number = len(entries)
+    return f"a list of {number} entr{'y' if number == 1 else 'ies'}" if number else "an empty list"
 
 
 def _first(pairs: list[tuple[str, Any, Any]], tolerance: Mapping) -> Found:

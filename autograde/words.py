@@ -74,7 +74,8 @@ def _lines(verdict: Verdict, exercise: Exercise) -> Iterator[str]:
         latest = ""
         for result, reason in zip(verdict.parts, reasons, strict=True):
             yield f"  {'✔' if result.passed else '✘'} {result.part.title}"
-            again = "The same." if reason == latest else f"As for “{said.get(reason)}”."
+            place = "above" if reason == latest else f"for “{said.get(reason)}”"
+            again = f"The same reason as {place}."
             yield from wrapped(again if reason and reason in said else reason)
             said.setdefault(reason, result.part.title)
             latest = reason or latest
@@ -126,6 +127,10 @@ PLACES = re.compile(r"^(?:in (.*),|(.*)) (?:at|entry)$")
 """What leads to a place, as in `in the inputs, entry [0, 1]` or `the targets at [3]`."""
 
 
+EMPTY = ("[]", "an empty list")
+"""What is expected of a list that should have no entry."""
+
+
 def _expected_in_words(what: str, difference: Difference) -> str:
     """One sentence; a field that is wrong as a whole has no place that `at` could lead to."""
     expected, got = difference.expected, difference.got
@@ -140,7 +145,10 @@ def _expected_in_words(what: str, difference: Difference) -> str:
         return f"{what} should have {expected}, but yours has {got}."
     if what.endswith(":"):
         return f"{what} expected {expected}, but got {got}."
-    return f"{what} should be {expected}, but yours is {got}."
+    if expected in EMPTY:
+        return f"{what} should be empty, but yours is {got}."
+    yours = "it is" if expected == "nothing" else "yours is"
+    return f"{what} should be {expected}, but {yours} {got}."
 
 
 def wrong_in_words(exercise: Exercise, part: Part, case: Any, got: Any) -> list[str]:

@@ -33,6 +33,7 @@ def draw(source: Draw, part: str) -> Case:
     if part == "old":
         hard = {1: old, 4: f"{major - 1}.{minor + 2}"}
         installed |= {names[place]: text for place, text in hard.items()}
+        needs[names[5]] = f"{least}.0" if source.index else least  # the same version
     if part == "digits":  # 2.10 against 2.9, and 10.0 against 9.5: as texts the other way round
         needs |= {names[0]: f"{major}.9", names[1]: f"{major}.1{minor}", names[2]: "9.5"}
         installed |= {names[0]: f"{major}.1{minor}", names[1]: f"{major}.9", names[2]: "10.0"}

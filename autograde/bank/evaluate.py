@@ -14,7 +14,10 @@ from course.engine import evaluate as engine_evaluate
 
 
 def draw(source: Draw, part: str) -> Case:
-    """Full batches and a short one; the model in train or eval mode, or partly frozen."""
+    """Full batches and a short one; the model in train or eval mode, or partly frozen.
+
+    The third case of `mode` is partly frozen, too, as the statement says.
+    """
     size = source.integer(4, 8)
     case = draw_training(
         source,
@@ -28,8 +31,9 @@ def draw(source: Draw, part: str) -> Case:
     )
     _make_accuracies_uneven(case)
     train = not (part == "mode" and source.index % 2)
+    frozen = part == "frozen" or (part == "mode" and source.index == 2)
     off = part == "still" and source.index == 1
-    return {**case, "train": train, "frozen": part == "frozen", "no_grad": off}
+    return {**case, "train": train, "frozen": frozen, "no_grad": off}
 
 
 def _make_accuracies_uneven(case: Case) -> None:
@@ -335,13 +339,13 @@ EXERCISE = Exercise(
         ),
         Part(
             "still",
-            "nothing changes and no graph is built",
+            "no graph is built; weights, gradients and data stay the same",
             points=1,
             fields=("graph", "disturbed", "seen"),
         ),
         Part(
             "mode",
-            "the model is left in the mode it arrived in",
+            "each module is left in the mode it arrived in",
             points=1,
             cases=4,
             fields=("modes", "seen"),

@@ -17,9 +17,9 @@ def draw(source: Draw, part: str) -> Case:
     """Clusters of unequal size around means of unequal length; the most common class differs.
 
     The lengths tell the nearest mean from the largest product; the sizes tell it from the nearest
-    neighbour's majority; a sum of absolute differences gives another share. In `gaps` two classes
-    have no training image, and validation has images of the higher one: neither side's labels are
-    positions.
+    neighbour's majority; a sum of absolute differences gives another share. In `gaps`, and in the
+    last case of `means`, two classes have no training image, and validation has images of the
+    higher one: neither side's labels are positions.
     """
     while True:
         case = _drawn(source, part)
@@ -33,7 +33,8 @@ def draw(source: Draw, part: str) -> Case:
 def _drawn(source: Draw, part: str) -> Case:
     classes = source.integer(4, 5) + 7 * (source.index % 2)
     height, width = source.integer(2, 3), source.integer(4, 5)
-    gone = [source.integer(0, 1), source.integer(2, classes - 1)] if part == "gaps" else []
+    gaps = part == "gaps" or (part == "means" and source.index == 3)
+    gone = [source.integer(0, 1), source.integer(2, classes - 1)] if gaps else []
     present = source.shuffled([label for label in range(classes) if label not in gone])
     length = source.shuffled([1.0 + 0.5 * i for i in range(len(present))])
     means = {

@@ -208,7 +208,7 @@ def _membership(data: dict[str, Any], case: Case, places: dict[str, list[int]]) 
         "missing": len(case["labels"]) - len(set(both)),
         "twice": len(both) - len(set(both)),
         "wrong_targets": wrong,
-        "shared_groups": "some" if owners[0] & owners[1] else "none",
+        "shared_groups": "at least one" if owners[0] & owners[1] else "no object",
         "share": "10 to 30 %" if LOW <= share <= HIGH else f"{share:.0%}",
     }
 
@@ -556,7 +556,7 @@ EXERCISE = Exercise(
         "missing": "the number of images on neither side",
         "twice": "the number of images that occur twice",
         "wrong_targets": "the number of targets that belong to another image",
-        "shared_groups": "the objects that are on both sides",
+        "shared_groups": "what is on both sides",
         "share": "the share of the images in validation",
         "same": "whether the same seed gives the same sides",
         "differs": "whether another seed gives a different validation side",

@@ -27,7 +27,7 @@ from autograde.exercise import (
 )
 from autograde.kinds.fix import variant
 
-SIZES = (7, 6, 4, 4, 3, 2)
+SIZES = (7, 6, 4, 4, 3, 1)
 """Mistakes of each pair of classes; two pairs are equally large."""
 PEOPLE = ((0.9, None, 0.1, 0.2, 0.25, 0.0), (0.9, 0.25, 0.1, 0.2, None, 0.0))
 """What share of each pair's mistakes people make, by case: the second largest is to be worked on,
@@ -38,8 +38,9 @@ def draw(source: Draw, part: str) -> Case:
     """Mistakes by pairs in both directions, each with a confidence of its own, among right ones.
 
     The largest pair is split evenly, so that another has the largest cell of the confusion matrix.
-    A class has no example. Rows of logits are shifted, which changes no probability. `edges`: no
-    mistake at all, then more asked for than there are, with all of them people's as well.
+    A class has no example. Rows of logits are shifted, which changes no probability. The last case
+    of `work_on` has nothing to gain, as people make each mistake too. `edges`: no mistake at all,
+    then more asked for than there are, with all of them people's as well.
     """
     classes = source.integer(6, 7) + 6 * (source.index % 2)
     *names, _absent = source.shuffled(range(classes))
@@ -68,8 +69,8 @@ def draw(source: Draw, part: str) -> Case:
             order[first], order[second] = order[second], order[first]
     shares = zip(pairs, PEOPLE[source.index % 2], strict=True)
     people = {pair: share for pair, share in shares if share is not None}
-    if part == "edges":
-        people = dict.fromkeys(pairs, 1.0) if source.index else people
+    if (part == "edges" and source.index) or (part == "work_on" and source.index == 3):
+        people = dict.fromkeys(pairs, 1.0)
     return {
         "logits": torch.stack([_logits(source, classes, *said[i], float(sure[i])) for i in order]),
         "targets": torch.tensor([said[i][0] for i in order]),

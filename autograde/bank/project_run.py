@@ -328,12 +328,12 @@ def run(function, case: Case, device: torch.device) -> Answer:
 
 
 def _best_after_a_kill(function, case: Case, folder: str) -> Answer:
-    """Whose weights best.pt holds where the run was killed after its best epoch, the second."""
+    """Of a run that was killed after its best epoch, the second: best.pt's weights, the record."""
     kit = Kit(case, folder)
     kit.dies_after = 1
     kit.call(function, 75)
     kit.call(function, 76)
-    return {"best_resumed": _best(kit)}
+    return {"best_resumed": _best(kit), "lacks_resumed": _lacks(kit)}
 
 
 def _another_pixel(inputs: Tensor, targets: Tensor) -> None:
@@ -379,8 +379,6 @@ def _killed(function, case: Case, folder: str, whole: Kit, accuracies: Any) -> A
     returned = kit.call(function, 73)
     state, made, second = kit.final, kit.updates, kit.told[len(first) :]
     more = _finished(function, kit, returned) if case["part"] == "resumed" else {}
-    if more:
-        more["lacks"] = _lacks(kit)
     apart = max(((state[name] - value).abs().max().item() for name, value in
                  whole.final.items()), default=float("inf"))  # fmt: skip
     begins = (one.begins.get(len(first), {}) for one in (whole, kit))
@@ -742,6 +740,7 @@ EXERCISE = Exercise(
         "more": "the number of updates in a call on a finished run",
         "repeats": "whether that call gives the same list",
         "lacks": "what run.json lacks",
+        "lacks_resumed": "what run.json lacks after a kill and a second call",
         "blind": "what data.train in run.json misses, or reports although nothing differs,",
         "best": "the weights in best.pt",
         "ends": "the epoch whose weights the model ends with",

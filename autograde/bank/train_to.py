@@ -173,7 +173,7 @@ def _content(path: Path) -> str:
 
 def trained(
     parts=ALL, start=1, extra=0, saved="end", early=False, resumes=True, per="epoch", mean=True,
-    least=0, clears=True, counted=False,
+    least=0, clears=True, counted=False, replays=False,
 ):  # fmt: skip
     """A right answer; other arguments leave something out, or put it in another place."""
 
@@ -191,6 +191,8 @@ def trained(
                 loader.generator.set_state(state["loader"])
             losses = state["losses"] if "losses" in parts else []
             first = state["epoch"] + start if "epoch" in parts else 0
+            for _ in range(first if replays else 0):
+                scheduler.step()
 
         def save(epoch, random):
             states = {name: thing.state_dict() for name, thing in things.items()}
@@ -389,6 +391,11 @@ EXERCISE = Exercise(
               "those of the uninterrupted run. Save and load optimizer.state_dict()."),
         Wrong("no-schedule", lacking("scheduler"),
               "After the kill the schedule started again. Save and load scheduler.state_dict()."),
+        Wrong("schedule-replayed",
+              trained(parts=[name for name in ALL if name != "scheduler"], replays=True),
+              "After the kill scheduler.step() was called again for the finished epochs, on a "
+              "learning rate that was loaded with the optimizer: it fell twice. Save and load "
+              "scheduler.state_dict() instead."),
         Wrong("no-optimizer-no-schedule", lacking("optimizer", "scheduler"),
               "After the kill both optimizer and schedule started from scratch. Each has its own "
               "state_dict()."),

@@ -895,8 +895,8 @@ EXERCISE = Exercise(
         Wrong(
             "bad-batch-skipped",
             bad_batch_skipped,
-            "Nothing was raised, although a loss was not finite: its batch was silently skipped. "
-            "Raise a FloatingPointError.",
+            "Nothing was raised, although a loss was not finite. Raise a FloatingPointError, "
+            "before backward().",
         ),
         Wrong("bad-batch-skipped", stops_quietly),
         *common(

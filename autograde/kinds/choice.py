@@ -160,6 +160,7 @@ class Choices(_Options):
         chosen = set(answer["all"])
         wrong = [option for option in self.options if option.right != (option.key in chosen)]
         shows = next((found for o in wrong if (found := self._message(o.key))), None)
+        letters = dict(zip(self.order_for(student), LETTERS, strict=False))
         count = "One option is" if len(wrong) == 1 else f"{len(wrong)} options are"
         results: list[PartResult] = []
         for part, allowed in zip(self.parts, (1, 0), strict=True):
@@ -167,7 +168,7 @@ class Choices(_Options):
                 results.append(PartResult(part, True))
             else:
                 reason = f"{count} chosen wrongly or missing."
-                if len(wrong) > 1 and shows:
-                    reason += " About one of them:"
+                if shows:
+                    reason += f" About {letters[shows.name]} (`{shows.name}`):"
                 results.append(Said(part, False, shows=shows, reason=reason))
         return results

@@ -219,9 +219,15 @@ class ValueExercise(Exercise):
             if reason and reason not in below:
                 yield from wrapped(reason, "    ")
         for reason in below:
-            yield from wrapped(reason, "  → ")
+            about = [result for result in verdict.parts if getattr(result, "reason", "") == reason]
+            yield from wrapped(f"{_about(about, verdict)}{reason}", "  → ")
         for wrong in verdict.misconceptions:
-            yield from wrapped(wrong.message, "  → ")
+            about = [
+                result
+                for result in verdict.parts
+                if result.shows and result.shows.name == wrong.name
+            ]
+            yield from wrapped(f"{_about(about, verdict)}{wrong.message}", "  → ")
         if self._says_what_next(verdict):
             yield from wrapped(self.next_step, "  → ")
         if self.reason:
@@ -244,6 +250,13 @@ class ValueExercise(Exercise):
     def source_of(self, key: str, student: str) -> Draw:
         """Numbers that depend on the student and the exercise alone."""
         return Draw(0, f"{plain_name(student)}/{self.id}/{key}")
+
+
+def _about(results: list[PartResult], verdict: Verdict) -> str:
+    """The parts that a sentence is about, to begin it with; empty if it is about all refused."""
+    if len(results) == sum(not result.passed for result in verdict.parts):
+        return ""
+    return f"{', '.join(result.part.key for result in results)}: "
 
 
 def is_blank(value: Any) -> bool:

@@ -15,12 +15,18 @@ among those that fail otherwise if there are none. It runs on request, for at mo
 from __future__ import annotations
 
 import inspect
+import re
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from itertools import groupby
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from autograde.lines import wrapped
 from autograde.words import difference_in_words, wrong_in_words
 
 if TYPE_CHECKING:
@@ -42,24 +48,53 @@ def remember(exercise: Exercise, function: Callable[..., Any], verdict: Verdict)
     _last[exercise.id] = exercise, function, verdict
 
 
-def failing(id: str) -> FailingCase:
+def failing(id: str) -> FailingCase | NoCase:
     """Return the smallest case found for which the last checked function is wrong.
+
+    Returns:
+        The case; or a NoCase that says why there is none: nothing was checked in this notebook, the
+        check found nothing wrong, or the answer is not a function.
 
     Raises:
         UnknownIdError: No exercise has this id; the message names the nearest.
-        LookupError: It has not been checked in this notebook, or the check found nothing wrong.
     """
     from autograde import bank
 
-    id = bank.load(id).id
+    exercise = bank.load(id)
+    id = exercise.id
+    if not has_cases(exercise):
+        return NoCase(f"{id} has no failing case: its answer is a value, not a function.")
     if id not in _last:
-        raise LookupError(f"{id} has not been checked here yet: run its check first.")
+        return NoCase(f"{id} has not been checked here yet: run its check first.")
     exercise, function, verdict = _last[id]
     if verdict.passed:
-        raise LookupError(f"The last check of {id} found nothing wrong, so no case fails.")
+        return NoCase(f"The last check of {id} found nothing wrong, so no case fails.")
     if id not in _found:
-        _found[id] = _smallest(exercise, function, verdict)
+        found = _smallest(exercise, function, verdict)
+        if found is None:  # it was wrong when it was checked, and is not any more
+            return NoCase(f"No case fails any more: run the check of {id} again.")
+        _found[id] = found
     return _found[id]
+
+
+def has_cases(exercise: Exercise) -> bool:
+    """Whether the answer is a function, which is tried on cases, and not a value."""
+    from autograde.kinds import ValueExercise
+
+    return not isinstance(exercise, ValueExercise)
+
+
+class NoCase:
+    """What `failing` returns if there is no failing case: it prints as the reason."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def __repr__(self) -> str:
+        return self._why
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(self._why)
 
 
 class FailingCase:
@@ -78,6 +113,7 @@ class FailingCase:
         self.expected = _Fields(self._looked_at(answer_of(exercise, exercise.reference, case)))
         self.got = _Fields(self._looked_at(got)) if isinstance(got, dict) else got
         self._device = CPU
+        self._folders: list[tempfile.TemporaryDirectory] = []
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -88,10 +124,24 @@ class FailingCase:
 
         def look(*args: Any) -> None:
             if not handed:
-                handed.update(zip(self.exercise.arguments, args, strict=True))
+                kept = map(self._kept, args)
+                handed.update(zip(self.exercise.arguments, kept, strict=True))
 
         answer_of(self.exercise, look, self._case)
         return handed
+
+    def _kept(self, value: Any) -> Any:
+        """A path in the check's folder, which will be gone, in a copy of that folder."""
+        from autograde.bank.harness import MEMORY
+
+        if not isinstance(value, (str, Path)):
+            return value
+        folder, temporary = Path(value).parent, (Path(tempfile.gettempdir()), MEMORY)
+        if not any(place in folder.parents for place in temporary) or not folder.is_dir():
+            return value
+        self._folders.append(tempfile.TemporaryDirectory(prefix="failing-"))
+        shutil.copytree(folder, self._folders[-1].name, dirs_exist_ok=True)
+        return type(value)(Path(self._folders[-1].name) / Path(value).name)
 
     def calls(self) -> list[str]:
         """What the case does with a class, in words and in order: its methods' calls."""
@@ -127,9 +177,10 @@ class FailingCase:
     def _lines(self) -> Iterator[str]:
         yield f"{self.exercise.id}: a case of the part '{self.part}'"
         for name, value in self.inputs.items():
-            yield f"  {name} = {in_words(value)}"
+            listed = f"a generator of {in_words(list(value))}" if inspect.isgenerator(value) else ""
+            yield f"  {name} = {listed or in_words(value)}"
         if self.exercise.kind == "class":
-            yield from _first(self.calls())
+            yield from _first(self.calls(), self.exercise.id)
         yield from wrong_in_words(self.exercise, self._part, self._case, self.got)
         name = self.exercise.name
         if self.exercise.kind != "class":
@@ -137,16 +188,22 @@ class FailingCase:
         yield f"  Then: failing({self.exercise.id!r}).run({name})"
 
 
-MOST_CALLS = 8
+MOST_CALLS = 24
 """Calls of a class's methods that are listed."""
+MOST_ALIKE = 6
+"""Of the same method in a row."""
 
 
-def _first(calls: list[str]) -> Iterator[str]:
+def _first(calls: list[str], of: str) -> Iterator[str]:
     """The first calls, as indented lines."""
-    for place, call in enumerate(calls[:MOST_CALLS]):
-        yield f"  {'then ' if place else 'calls'} {call}"
-    if more := len(calls) - MOST_CALLS:
-        yield from [f"  ... and {more} more calls"] if more > 0 else []
+    listed: list[str] = []
+    for _, alike in groupby(calls[:MOST_CALLS], lambda call: call.partition("(")[0]):
+        row = list(alike)
+        more = len(row) - MOST_ALIKE
+        listed += [*row[:MOST_ALIKE], *([f"{more} more like it"] if more > 0 else [])]
+    if more := max(0, len(calls) - MOST_CALLS):
+        listed.append(f"and {more} more calls (all of them: failing({of!r}).calls())")
+    yield from wrapped(f"calls {', '.join(listed)}", first="  ", then="    ") if calls else []
 
 
 def _saying(made: Any, said: list[str]) -> Any:
@@ -213,7 +270,9 @@ class _Fields(dict):
             raise AttributeError(name) from None
 
 
-def _smallest(exercise: Exercise, function: Callable[..., Any], verdict: Verdict) -> FailingCase:
+def _smallest(
+    exercise: Exercise, function: Callable[..., Any], verdict: Verdict
+) -> FailingCase | None:
     from autograde.answers import answer_of
     from autograde.by_hand import written_by_hand
     from autograde.questions import difference_in
@@ -237,9 +296,7 @@ def _smallest(exercise: Exercise, function: Callable[..., Any], verdict: Verdict
                     best = rank, part, case, answer
         if best is not None and time.monotonic() > ends:
             break
-    if best is None:  # it was wrong when it was checked, and is not any more
-        raise LookupError(f"No case fails any more: run the check of {exercise.id} again.")
-    return FailingCase(exercise, *best[1:])
+    return None if best is None else FailingCase(exercise, *best[1:])
 
 
 def _as_checked(result: PartResult, answer: Any, found: Any) -> bool:
@@ -264,6 +321,7 @@ LONGEST = 240
 
 def in_words(value: Any) -> str:
     """An input in one line, shortened if it is long."""
+    import numpy as np
     import torch
 
     if inspect.isgenerator(value):
@@ -271,11 +329,17 @@ def in_words(value: Any) -> str:
     if isinstance(value, torch.nn.Module):
         return f"{shortened(str(value))}, {_modes(value)}"
     if isinstance(value, torch.Tensor):
-        return _tensor_in_words(value)
+        return _tensor_in_words(value) + _grad_in_words(value)
+    if isinstance(value, torch.utils.data.DataLoader):
+        return _loader_in_words(value)
+    if isinstance(value, torch.optim.lr_scheduler.LRScheduler):
+        return _scheduler_in_words(value)
+    if isinstance(value, np.generic):
+        return f"{value.item()!r} (numpy)"
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], (tuple, torch.Tensor)):
         inner = ", ".join(in_words(item) for item in value)
         return f"[{inner}]" if isinstance(value, list) else f"({inner})"
-    return shortened(f"{value!r}")
+    return shortened(re.sub(r" at 0x[0-9a-fA-F]+", "", f"{value!r}"))
 
 
 def shortened(text: str) -> str:
@@ -298,6 +362,32 @@ def _tensor_in_words(value: Any) -> str:
         if torch.equal(narrow.to(value.dtype), value):  # as drawn, whatever it was turned into
             return f"{_shortest(narrow.numpy())}{dtype}"
     return f"{value.tolist()}{dtype}"
+
+
+def _grad_in_words(value: Any) -> str:
+    """What `.grad` of a parameter holds, or of another tensor that has one."""
+    import torch
+
+    if isinstance(value, torch.nn.Parameter) and value.grad is None:
+        return " with .grad None"
+    has_one = value.is_leaf and value.grad is not None
+    return f" with .grad {_tensor_in_words(value.grad)}" if has_one else ""
+
+
+def _loader_in_words(loader: Any) -> str:
+    from torch.utils.data import RandomSampler
+
+    order = "shuffled" if isinstance(loader.sampler, RandomSampler) else "in order"
+    rows = loader.dataset
+    first = f", the first {in_words(rows[0])}" if isinstance(rows, list) and rows else ""
+    return f"a DataLoader: {len(rows)} examples{first}; in batches of {loader.batch_size}, {order}"
+
+
+def _scheduler_in_words(scheduler: Any) -> str:
+    """Its kind and settings: the numbers that it keeps."""
+    kept = {name: value for name, value in vars(scheduler).items()
+            if name[0] != "_" and type(value) in (int, float, str)}  # fmt: skip
+    return f"{type(scheduler).__name__}({', '.join(f'{k}={v!r}' for k, v in kept.items())})"
 
 
 def _shortest(values: Any) -> Any:

@@ -164,10 +164,11 @@ def is_close(asked: Question, value: Any, answer: Any) -> bool:
 
 
 def how_close(asked: Question, value: Any, answer: Any) -> str:
-    """`right`, `close` or `off`."""
+    """`right`, where both read alike, `close` or `off`."""
     if not is_close(asked, value, answer):
         return "off"
-    return "right" if value == answer or asked.kind == "choice" else "close"
+    same = said_by(asked, value) == said_by(asked, answer)
+    return "right" if same else "close"
 
 
 def _it_is(asked: Question, value: Any, answer: Any) -> str:

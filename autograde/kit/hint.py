@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autograde import bank
 from autograde.kit import record
+from autograde.kit.failing import has_cases
 from autograde.kit.saying import say
 
 
@@ -31,10 +32,10 @@ def hint(id: str, number: int | None = None) -> None:
         )
     wanted = number or seen + 1
     if wanted > len(hints):
+        smallest = f" To see the smallest case that fails: failing('{exercise.id}')."
         say(
             f"{exercise.id} has {len(hints)} hints, and you have seen them all. To read one again: "
-            f"hint('{exercise.id}', {len(hints)}). To see the smallest case that fails: "
-            f"failing('{exercise.id}')."
+            f"hint('{exercise.id}', {len(hints)}).{smallest if has_cases(exercise) else ''}"
         )
         return
     if wanted > seen:

@@ -54,9 +54,9 @@ def one_training_step(
     grad = torch.outer(residual, inputs)
     yield Step("dL/dW", grad, [[-1.1, -2.2], [1.8, 3.6]], formula="(y − t) xᵀ")
     updated = weight - lr * grad
-    yield Step("W after the step, row 1", updated[0], [0.511, -0.278], formula="W − lr · dL/dW")
-    for number, row in enumerate(updated[1:], start=2):
-        known = [0.182, 0.764] if number == 2 else None
+    yield Step("W after the step, row 0", updated[0], [0.511, -0.278], formula="W − lr · dL/dW")
+    for number, row in enumerate(updated[1:], start=1):
+        known = [0.182, 0.764] if number == 1 else None
         yield Step(f"W after the step, row {number}", row, rebuilt=known, formula="W − lr · dL/dW")
     yield Step("b after the step", -lr * residual, [0.011, -0.018], formula="b − lr · dL/db")
 

@@ -130,12 +130,9 @@ def _lectures(step: Step) -> Markup:
 
 def _provenance(worked: Worked) -> Markup:
     """Where the numbers come from, in a folded section."""
-    silent = [step.what for step in worked.steps if not has_printed(step)]
     said = [f"{worked.entry.source}."]
     if worked.reconstructed:
         said.append(f"Rebuilt: {worked.reconstructed}")
-    if silent and not worked.lecture_inputs:
-        said.append(f"The lecture prints no value for: {', '.join(silent)}.")
     return folded("Where the numbers come from", " ".join(said))
 
 

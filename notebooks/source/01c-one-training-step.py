@@ -310,8 +310,9 @@ reveal("01c.never-cleared", "jumps" if falls else "explodes")
 # %% [markdown]
 # It falls, at first faster than in the right order, and ends about as low, but on single batches it
 # jumps to several times that. A mean over an epoch would not give this bug away. Nor does the loss
-# have to end in nan: F32 holds only if the loss is unbounded, or if momentum adds to the pile. So
-# look at the other number, the norm.
+# have to explode or end in nan, as the lecture says (F32): in our tests it did so only where the
+# loss is unbounded, as a squared error is, or where momentum adds to the pile. So look at the other
+# number, the norm.
 
 # %%
 plot_runs({name: runs[name].norms for name in ("right", "never cleared")},
@@ -418,8 +419,8 @@ print("moved by", [round(move, 3) for move in moves])
 
 # %% [markdown]
 # The new head has gradients but never moves, and no error is raised. Neither fault can occur if the
-# model is complete, on its device and in its dtype before its optimizer is built (F17 holds if one
-# of the two happens).
+# model is complete, on its device and in its dtype before its optimizer is built. The lecture says
+# that this order is always needed (F17); in our tests it mattered only in these two cases.
 
 # %% exercise 01c.misplaced
 

@@ -665,7 +665,7 @@ try:
     torch.zeros(3).put_(torch.tensor([0, 0]), torch.ones(2))
     print("the operation has a deterministic kernel here")
 except RuntimeError as error:
-    print(str(error).split(".")[0])
+    print(str(error).split(". ")[0])
 finally:
     torch.use_deterministic_algorithms(False)
 

@@ -385,7 +385,9 @@ def test_lists_of_unlike_length_are_told_apart_by_their_length():
         return [0.123456789] * (steps + 7)
 
     text = " ".join(check("03b.overfit-batch", overfit_one_batch).message.split())
-    assert re.search(r"should be a list of (\d+), but yours is a list of (\d+)\.", text)
+    assert re.search(
+        r"should be a list of (\d+) entries, but yours is a list of (\d+) entries\.", text
+    )
 
 
 @pytest.mark.parametrize(

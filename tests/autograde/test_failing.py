@@ -2,9 +2,11 @@
 
 import re
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from autograde import bank, check, failing
 from autograde.kit import failing as kit_failing
@@ -92,14 +94,20 @@ def test_the_calls_of_a_class_are_listed_with_what_they_are_handed():
 
     check("03d.loss-scaler", wrong_one("03d.loss-scaler", "in-sixteen-bits"), seed=0)
     words = repr(failing("03d.loss-scaler"))
-    assert re.search(r"scaled\([\d.]+ \(float16\)\)\n  then  step\(<\w+>\)", words)
+    assert re.search(r"scaled\([\d.]+ \(float16\)\), step\(<\w+>\)", words)
 
 
 def test_many_calls_are_cut_and_counted():
     check("03g.noise", wrong_one("03g.noise", "global-generator"), seed=0)
     case = failing("03g.noise")
     more = len(case.calls()) - kit_failing.MOST_CALLS
-    assert more > 0 and f"  ... and {more} more calls" in repr(case)
+    assert more > 0 and f"and {more} more calls" in " ".join(repr(case).split())
+
+
+def test_calls_of_the_same_method_in_a_row_are_counted():
+    calls = [f"update({i})" for i in range(9)] + ["stop()"]
+    listed = " ".join(" ".join(kit_failing._first(calls, "03a.clip")).split())
+    assert "update(5), 3 more like it, stop()" in listed and "update(6)" not in listed
 
 
 def test_inputs_are_said_in_their_shortest_form():
@@ -110,6 +118,20 @@ def test_inputs_are_said_in_their_shortest_form():
     assert in_words(torch.tensor([2.5], dtype=torch.float16)) == "[2.5] (float16)"
     assert in_words(torch.tensor([[1, 2]])) == "[[1, 2]]"
     assert in_words(torch.zeros(20)) == "a tensor [20]"
+
+
+def test_gradients_loaders_and_schedules_are_said_in_words():
+    parameter = nn.Parameter(torch.ones(2))
+    assert in_words([parameter]) == "[[1.0, 1.0] with .grad None]"
+    parameter.grad = torch.tensor([0.5, 2.0])
+    assert in_words([parameter]) == "[[1.0, 1.0] with .grad [0.5, 2.0]]"
+    rows = [(torch.tensor([0.5]), 1), (torch.tensor([1.5]), 0)]
+    said = in_words(DataLoader(rows, batch_size=2, shuffle=True))
+    assert said == "a DataLoader: 2 examples, the first ([0.5], 1); in batches of 2, shuffled"
+    schedule = torch.optim.lr_scheduler.StepLR(torch.optim.SGD([parameter], lr=0.1), 3, gamma=0.5)
+    assert in_words(schedule) == "StepLR(step_size=3, gamma=0.5, last_epoch=0)"
+    assert in_words(np.float64(0.25)) == "0.25 (numpy)"
+    assert " at 0x" not in in_words(object())
 
 
 def test_what_is_long_ends_in_an_ellipsis_and_a_model_says_its_modes():
@@ -123,11 +145,27 @@ def test_what_is_long_ends_in_an_ellipsis_and_a_model_says_its_modes():
 
 def test_what_was_not_checked_or_was_right_has_no_failing_case():
     check("03a.clip", bank.load("03a.clip").right[0])
-    with pytest.raises(LookupError, match="found nothing wrong"):
-        failing("03a.clip")
+    assert "found nothing wrong" in repr(failing("03a.clip"))
+    with pytest.raises(AttributeError, match="found nothing wrong"):
+        failing("03a.clip").run(careless)
     kit_failing._last.pop("03b.split-by-group", None)  # of another test in this process
-    with pytest.raises(LookupError, match="run its check first"):
-        failing("03b.split-by-group")
+    assert "run its check first" in repr(failing("03b.split-by-group"))
+    check("05.one-thing", "A")
+    assert "its answer is a value, not a function" in repr(failing("05.one-thing"))
+
+
+def test_a_path_in_the_inputs_leads_to_a_fresh_copy_of_what_the_check_had_there():
+    check("03g.save", wrong_one("03g.save", "written-into"), seed=0)
+    inputs = failing("03g.save").inputs
+    before = torch.load(inputs["path"], weights_only=True)
+    inputs["state"] = {"epoch": 9}  # the check's own has a probe in it
+    bank.load("03g.save").right[0](**inputs)
+    assert torch.load(inputs["path"], weights_only=True) == {"epoch": 9}
+    again = torch.load(failing("03g.save").inputs["path"], weights_only=True)
+    assert repr(again) == repr(before)
+    check("03g.load", wrong_one("03g.load", "not-strict"), seed=0, parts="all")
+    right = bank.load("03g.load").right[0]
+    assert isinstance(right(**failing("03g.load").inputs), nn.Module)  # it reads a file
 
 
 def fails(case, function) -> bool:

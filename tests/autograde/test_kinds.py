@@ -266,6 +266,23 @@ def test_all_that_apply_earn_half_for_one_mistake(size):
         assert verdict.points == max(0, 2 - mistakes), chosen
 
 
+def test_what_is_said_of_one_option_names_its_letter():
+    exercise = bank.load("01c.misplaced")
+    told = " ".join(check(exercise.id, ["clear-last", "replaced"]).message.split())
+    letters = exercise.shown_to("ada").values
+    letter = next(letter for letter, key in letters.items() if key == "clear-late")
+    assert f"About {letter} (`clear-late`): → At step() each .grad is None" in told
+
+
+def test_what_is_said_of_some_refused_numbers_names_them():
+    exercise = bank.load("01c.uncleared")
+    right = exercise.by_part(exercise.answer, q := exercise.inputs_of("ada"))
+    moved = q["lr"] * q["g"] * q["n"] ** 2
+    one = check(exercise.id, {**right, "moved": moved}).message
+    two = check(exercise.id, {**right, "moved": moved, "ratio": q["n"], "grad": -1.0}).message
+    assert "→ Only the last move" in one and "→ moved, ratio: Only the last move" in two
+
+
 # An order.
 
 

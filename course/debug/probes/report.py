@@ -143,9 +143,12 @@ class Report:
             f"<li>{escape(self.titles.get(name, name))} <i>({escape(why)})</i></li>"
             for name, why in self.not_checked.items()
         )
+        heads = ("severity", "class", "what", "seen", "fix")
+        fine = f"<p>Nothing wrong was seen in {len(self.checked)} checks.</p>"
         return (
-            f"{html_table(('severity', 'class', 'what', 'seen', 'fix'), rows)}"
-            f"<details><summary>{escape(self.coverage)}</summary><p>Tried:</p><ul>{tried}</ul>"
+            f"{fine if self.ok else ''}{html_table(heads, rows) if self.findings else ''}"
+            "<details><summary>What was tried, and what was not</summary>"
+            f"<p>{escape(self.coverage)}</p><p>Tried:</p><ul>{tried}</ul>"
             f"<p>Not tried:</p><ul>{others}</ul></details>"
         )
 

@@ -240,6 +240,12 @@ def test_ids_begin_with_their_notebooks_number():
             assert re.fullmatch(rf"{name.partition('-')[0]}\.[a-z0-9-]+", asked.id)
 
 
+def test_a_guess_that_reads_as_the_answer_does_is_right():
+    asked = questions()["03a.clipped"]
+    float32 = [0.6000000238418579, 0.800000011920929]
+    assert how_close(asked, [0.6, 0.8], float32) == "right"
+
+
 def test_an_exact_guess_is_right_one_within_the_tolerance_close():
     asked = questions()["03a.first-loss"]
     assert [how_close(asked, 2.3, answer) for answer in (2.3, 2.31, 9.0)] == [

@@ -18,8 +18,16 @@ def test_hints_come_one_after_the_other_and_then_say_that_there_are_no_more(kept
         assert f"Hint {number} of 3: {' '.join(text.split())}" in said(capsys)
     for _ in range(2):
         hint("03a.clip")
-        assert "has 3 hints, and you have seen them all" in said(capsys)
+        told = said(capsys)
+        assert "has 3 hints, and you have seen them all" in told and "failing('03a.clip')" in told
     assert [event["number"] for event in kept.events("hint")] == [1, 2, 3]
+
+
+def test_the_end_of_the_hints_offers_no_failing_case_of_a_value(kept, capsys):
+    for _ in range(4):
+        hint("05.one-thing")
+    told = said(capsys)
+    assert "you have seen them all" in told and "failing" not in told
 
 
 def test_a_hint_is_shown_again_by_its_number_and_then_the_next_is_the_next(kept, capsys):
