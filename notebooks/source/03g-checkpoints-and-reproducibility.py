@@ -672,16 +672,13 @@ finally:
     torch.use_deterministic_algorithms(False)
 
 # %% [markdown]
-# Such flags promise the same bits on the *same* hardware with the *same* versions, at a cost on a
-# GPU (F104). On the CPU our run repeats its bits without them. So there are five layers:
-# environment, seed, data, configuration, code. Record every one, or you cannot say later which of
-# them has changed.
-
-# %% [markdown]
-# The widget trains another recipe twice and compares the losses bit by bit. Tick all five layers,
-# then untick one at a time. At which update do the two runs diverge, and by how much? The right-hand
-# panel counts by how many float32 numbers two losses are apart: 0 for the same bits, 1 for the smallest
-# difference there is. 2ᵏ apart means that about the last k bits differ.
+# Such flags promise the same bits on the *same* hardware and *same* versions, at a cost on a
+# GPU (F104). On the CPU our run repeats its bits without them. There are five layers:
+# environment, seed, data, configuration, code. Record all, or you cannot say which has changed.
+#
+# The widget trains another recipe twice. Tick all five, then untick one at a time: from which update
+# on do the losses differ, and by how much? 1 apart are neighbouring float32 numbers; 2ᵏ apart, about
+# the last k bits differ.
 
 # %%
 from course.widgets import FiveLayers

@@ -157,7 +157,7 @@ print(f"a leak under uncleared gradients: at most {accuracy:.0%} on validation")
 
 # %% exercise 03h.two-bugs
 # The table above lacks the candidates 5, 6 and 16: `museum.exhibit("B05")` shows the first of them.
-# `plot_log(case_log(n).columns, healthy_log(n).columns)` plots case n next to its healthy run.
+# `plot_log(case_log(q.case).columns, healthy_log(q.case).columns)` plots your run next to the healthy one.
 ### BEGIN SOLUTION
 log, clue = case_log(q.case), []
 clue += [1] if log.column("loss")[-1] > 3 else []
