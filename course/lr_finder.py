@@ -117,6 +117,8 @@ class LRCurve:
     """Rates of the trials, ascending, and the loss that each led to (inf if it diverged)."""
     dropped: tuple[tuple[float, float], ...] = ()
     """Of the trials that were given up after their first updates: rate, and the loss by then."""
+    trial_steps: int = 0
+    """Updates of a trial that went to its end."""
     validated: bool = False
     """Whether the trials were judged on `val_loader`."""
 
@@ -325,7 +327,8 @@ def lr_find(
         if rule == "trials" and (centre := curve.suggest("decade").lr) is not None:
             rates = _around(centre / curve.peak, start, end)
             tried, dropped = sweep.trials(rates, trial_steps, snapshot.restore)
-            curve = replace(curve, trials=tried, dropped=dropped, validated=val_loader is not None)
+            curve = replace(curve, trials=tried, dropped=dropped, trial_steps=trial_steps,
+                            validated=val_loader is not None)  # fmt: skip
     finally:
         snapshot.restore()  # 5
     return curve
@@ -344,7 +347,7 @@ def budget(
     )
     return (
         f"lr_find: at most {swept + tried} updates ({swept} to sweep the range"
-        + (f", {FINALISTS} x {trial_steps} and {SHORT} x {heat} to try rates out" if tried else "")
+        + (f", {FINALISTS} rates for {trial_steps} each, {SHORT} for {heat}" if tried else "")
         + f"){passes}; everything is restored afterwards."
     )
 
@@ -698,7 +701,6 @@ def _trials(curve: LRCurve) -> Suggestion:
     lowest = min(loss for _, loss in curve.trials)
     if not math.isfinite(lowest):
         return Suggestion(None, "trials", "every trial diverged: check data and loss first.")
-    tried = len(curve.trials) + len(curve.dropped)
     if len(curve.trials) > 1 and len({loss for _, loss in curve.trials}) == 1:
         return Suggestion(
             None, "trials",
@@ -708,12 +710,28 @@ def _trials(curve: LRCurve) -> Suggestion:
     alike = ALIKE_VALIDATED if curve.validated else ALIKE
     level = lowest + max(alike * lowest, 0.005 * (curve.start_loss - lowest))
     lr, loss = next((lr, loss) for lr, loss in curve.trials if loss <= level)
-    return Suggestion(
-        lr * curve.peak, "trials",
-        f"of {tried} rates tried out, {lr:.1e} is the lowest with a loss near the best "
-        f"({loss:.3g}; best {lowest:.3g}, and up to {level:.3g} may be luck)"
-        + (f"; multiplied by {curve.peak:g} for a peak." if curve.peak > 1 else "."),
-    )  # fmt: skip
+    best = next(rate for rate, reached in curve.trials if reached == lowest)
+    found = f"{lr:.1e} has the lowest loss, {loss:.3g}"
+    if lr < best:
+        found = (
+            f"{lr:.1e} is the lowest whose loss, {loss:.3g}, counts as equal to the best, "
+            f"{lowest:.3g} at {best:.1e}: up to {level:.3g} may be luck"
+        )
+    if best == max(curve.trials + curve.dropped)[0]:
+        found += ". No rate above the best was tried"
+    if curve.peak > 1:
+        found += f"; multiplied by {curve.peak:g} for a peak"
+    return Suggestion(lr * curve.peak, "trials", f"{_tried(curve)}. {found}.")
+
+
+def _tried(curve: LRCurve) -> str:
+    """How many rates were tried out, and for how long."""
+    dropped = len(curve.dropped)
+    diverged = sum(math.isinf(loss) for _, loss in curve.trials)
+    said = [f"{len(curve.trials) - diverged} for {curve.trial_steps} updates"]
+    said += [f"{dropped} for {_heat(curve.trial_steps)}"] if dropped else []
+    said += [f"{diverged} diverged"] if diverged else []
+    return f"{len(curve.trials) + dropped} rates tried out: {', '.join(said)}"
 
 
 _RULE = {

@@ -554,7 +554,9 @@ def test_the_lowest_rate_that_trains_as_well_as_any_is_taken(losses, chosen):
     rates = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
     curve = curve_of(FALL, rule="trials", trials=tuple(zip(rates, losses, strict=True)))
     assert curve.suggestion.lr == rates[chosen]
-    assert f"{rates[chosen]:.1e} is the lowest" in curve.suggestion.reason
+    lowest = losses[chosen] == min(losses)
+    said = "has the lowest loss" if lowest else "is the lowest whose loss"
+    assert f"{rates[chosen]:.1e} {said}" in curve.suggestion.reason
 
 
 def test_where_every_trial_was_lost_nothing_is_suggested():
@@ -614,10 +616,19 @@ def test_the_best_three_rates_are_tried_out_longer():
     curve = lr_find(model, nn.CrossEntropyLoss(), optimizer, loader_of(), trial_steps=40)
     assert len(curve.trials) == 3 and len(curve.dropped) == 2
     assert curve.suggestion.lr in [lr for lr, _ in curve.trials]
-    assert "of 5 rates tried out" in curve.suggestion.reason
+    assert "5 rates tried out: 3 for 40 updates, 2 for 8." in curve.suggestion.reason
     assert all(early > min(loss for _, loss in curve.trials) for _, early in curve.dropped)
     plain = json.loads(json.dumps(curve.to_json(), allow_nan=False))
     assert plain["dropped"] == [list(trial) for trial in curve.dropped]
+
+
+def test_a_best_rate_with_none_above_it_is_named():
+    trials = (1e-2, 0.5), (1e-1, 0.4)
+    alone = curve_of(FALL, rule="trials", trials=trials, trial_steps=58)
+    assert "0.4 at 1.0e-01" in alone.suggestion.reason
+    assert alone.suggestion.reason.endswith("No rate above the best was tried.")
+    above = curve_of(FALL, rule="trials", trials=trials, trial_steps=58, dropped=((1.0, 0.9),))
+    assert "above the best" not in above.suggestion.reason
 
 
 def test_trials_are_judged_by_the_validation_loss_where_there_is_a_loader():
@@ -643,4 +654,4 @@ def test_the_curve_goes_to_json_to_a_notebook_and_to_a_picture():
     assert plain["suggestions"]["decade"]["lr"] == curve.suggest("decade").lr
     assert "<b>trials</b>" in curve._repr_html_() and ">decade</td>" in curve._repr_html_()
     labels = [text.get_text() for text in curve.plot().axes[0].get_legend().get_texts()]
-    assert {"lowest", "steepest", "smoothed", "tried out"} <= set(labels)
+    assert {"lowest", "steepest", "smoothed", "tried out", "given up early"} <= set(labels)

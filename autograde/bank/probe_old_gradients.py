@@ -334,8 +334,8 @@ EXERCISE = Exercise(
     difficulty=3,
     read=("course.debug.twins.program", "B01", "F27"),
     hints=(
-        "What should not matter to a healthy program? Change exactly that between its steps, and "
-        "check whether anything else changes.",
+        "A healthy program clears `.grad` itself. What could you do to `.grad` between two of its "
+        "steps, then, without changing its weights?",
         "Make the program twice, with the same seed. Run it once as it is, and once with every "
         ".grad cleared before every step.",
         "torch.manual_seed(0), make(), the steps; then the same again with p.grad = None before "

@@ -35,8 +35,8 @@ EXERCISE = Tune(
     hints=(
         "Here you may change the batch size too, and only updates count: what does a larger batch "
         "cost?",
-        "Adam at its usual 0.01 with batches of 32 nearly gets there. Change one thing, then "
-        "another.",
+        "Adam at 0.01 with batches of 32 needs a little over 50 updates: the first threshold, and "
+        "nearly the second. Change one thing, then another.",
         "All 500 points in one batch, Adam, and a learning rate between 0.02 and 0.1.",
     ),
     question="A 2-64-64-3 network trains on 500 points of three spirals; accuracy is measured on "

@@ -75,7 +75,8 @@ SIGNATURES = SignatureTable(
          "nothing: loss and accuracy are bad, too", "optimizer.zero_grad() per update"),
         ("train-mode", "B04", "validation in train mode", "again",
          "the same weights give a different validation loss the second time",
-         "training loss and norm, and a validation loss that is only a little worse",
+         "training loss and norm, which differ only because dropout draws other numbers, and a "
+         "validation loss that is only a little worse",
          "model.eval() before validation, model.train() after it"),
         ("kept-graphs", "B07", "validation losses kept with their graphs", "held_kb",
          "memory grows by the same amount in every epoch",

@@ -39,6 +39,9 @@ def plot_lr_curve(curve: Any) -> Figure:
     tried = [(lr, loss) for lr, loss in curve.trials if math.isfinite(loss)]
     if tried:
         ax.plot(*zip(*tried, strict=True), "D:", color=GREEN, markersize=4, label="tried out")
+    if curve.dropped:
+        ax.plot(*zip(*curve.dropped, strict=True), "D", color=GREEN, markersize=4, fillstyle="none",
+                label="given up early")  # fmt: skip
     if curve.stopped != "end":
         ax.plot(curve.lrs[-1], min(curve.losses[-1], _top(curve)), "X", color=RED,
                 markersize=9, label=curve.stopped, clip_on=False)  # fmt: skip

@@ -17,7 +17,14 @@ MOST_COLUMNS = 8
 """Objects in a figure: with more, an image is too small to be distinguished from its neighbour."""
 
 
-def plot_takes(images: Tensor, labels: Tensor, groups: Tensor, *, columns: int = 6) -> Figure:
+def plot_takes(
+    images: Tensor,
+    labels: Tensor,
+    groups: Tensor,
+    *,
+    columns: int = 6,
+    class_names: Sequence[str] | None = None,
+) -> Figure:
     """Objects that were photographed more than once: one column per object, with its takes.
 
     Args:
@@ -25,6 +32,7 @@ def plot_takes(images: Tensor, labels: Tensor, groups: Tensor, *, columns: int =
         labels: [N].
         groups: [N], equal for takes of the same object.
         columns: How many objects; those with the most takes come first.
+        class_names: By label; without them a column shows the number.
 
     Source: Lecture 3, "Splits and leakage"; ledger B22.
     """
@@ -38,7 +46,9 @@ def plot_takes(images: Tensor, labels: Tensor, groups: Tensor, *, columns: int =
     grid = figure.subplots(rows, columns, squeeze=False)
     for column, name in enumerate(shown):
         places = (groups == name).nonzero().flatten().tolist()
-        grid[0][column].set_title(f"label {int(labels[places[0]])}", fontsize=8)
+        label = int(labels[places[0]])
+        title = class_names[label] if class_names else f"label {label}"
+        grid[0][column].set_title(title, fontsize=8)
         for row in range(rows):
             grid[row][column].set_axis_off()
             if row < len(places):

@@ -53,7 +53,7 @@ student("")
 # ## 1c.1 Six operations
 #
 # `zero_grad()` clears the gradients, the model computes outputs, the criterion turns them into one
-# number, `backward()` computes gradients, `step()` moves the weights, and the schedule sets the
+# number, `backward()` computes gradients, `step()` applies the optimizer's rule, and the schedule sets the
 # next learning rate. Walk through an update, and watch the column of tensors rather than the code.
 
 # %%
@@ -151,7 +151,8 @@ worked.compute("N11")
 
 # %% [markdown]
 # So `reduction` is a learning rate in disguise. With ten outputs, or a batch of 64, half the sum and
-# the mean are no longer the same, and a step written for one is far too long for the other.
+# the mean are no longer the same: a learning rate that suits the mean is far too large for half the
+# sum, and one that suits half the sum is far too small for the mean.
 
 # %% exercise 01c.step-by-hand
 # Write the step without autograd, for any batch size and any number of outputs. The slope of a mean

@@ -33,6 +33,7 @@ from torch import nn
 
 from autograde import ask, check, failing, guess, hint, ready, reveal, scorecard, student
 from course import worked
+from course.analysis.curves import read_curves
 from course.data import InMemoryLoader, load
 from course.engine import Trainer, choose_device, seed_everything
 
@@ -79,9 +80,9 @@ reveal("03a.batches", [len(train_loader), last])
 # ## 3a.2 One step, by hand
 #
 # Take a linear layer with two outputs, one example and one step of SGD: the weights move against the
-# gradient of the loss, by the learning rate times the gradient. The tables below show what is given; work
-# out the rest on paper. They fill in their results once you have guessed. **Guess:** by what factor is
-# the loss multiplied?
+# gradient of the loss, by the learning rate times the gradient. The first table below is such a step, with
+# all its numbers. Work out on paper what it does to the loss: the second table shows that once you have
+# guessed. **Guess:** by what factor is the loss multiplied?
 
 # %%
 guess("03a.loss-factor", ...)
@@ -196,7 +197,7 @@ def evaluate(model, loader, criterion):
 #
 # Your two functions are all the recipe needs. **Guess** before training starts: what is the mean loss of
 # an untrained network? The loss is minus the natural logarithm of the probability that the right class
-# gets; which one does it get from a network that knows nothing?
+# gets, a number of *nats*; which probability does it get from a network that knows nothing?
 
 # %%
 guess("03a.first-loss", ...)
@@ -285,7 +286,8 @@ reveal("03a.missed", len(wrong))
 # mistakes by kind and counting each kind is the last rung of the ladder in 3b.
 #
 # This run went well, and might go on to do better. Most first runs do not, and then the order in which you
-# ask your questions decides how long you search:
+# ask your questions decides how long you search. [3b](03b-debug-ladder.ipynb) is about that order; try its
+# first question now:
 
 # %% exercise 03a.what-next
 
@@ -353,9 +355,12 @@ def accumulate(model, micro_batches, criterion, optimizer):
     ### END SOLUTION
 
 # %% [markdown]
-# **Question.** You train on 100 examples, in micro-batches of 32 with K = 4. A friend divides every
+# **Question who-counts-more · a divisor of K**  
+# ●●○ · 5 min · 2 points, read by a person
+#
+# You train on 100 examples, in micro-batches of 32 with K = 4. A friend divides every
 # loss by K. Which examples count for more than the others, by what factor, and how does that affect the
-# update? Answer in three sentences. (2 points, read by a person)
+# update? Answer in three sentences.
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "who-counts-more", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
 # ### BEGIN SOLUTION
@@ -446,7 +451,8 @@ found.plot()
 
 # %% [markdown]
 # The green band is where the smoothed loss falls most steeply, the dot its lowest point. Around it a few
-# rates were tried out (diamonds); the suggestion is the lowest that trained about as well as any.
+# rates were tried out (diamonds; hollow: given up early); the suggestion is the lowest that trained about
+# as well as any.
 #
 # A suggestion is a hypothesis, so test it. We train for four epochs each with our 1e-3, with the
 # suggestion, and with thirty times the suggestion, from the same weights and on the same batches:
@@ -473,17 +479,17 @@ axis.set(xlabel="epoch", ylabel="validation loss", yscale="log", xticks=range(1,
 figure.legend(title="learning rate", loc="outside right upper");
 
 # %% [markdown]
-# The suggestion is several times our usual rate, and gets as far in one epoch as 1e-3 does in four. Thirty
-# times the suggestion may look good after an epoch, but ends with the highest loss of the three. So we
-# accept the suggestion, for this model, this optimizer and this batch size. If you change one of them, run
-# the finder again.
+# The suggestion is well above our usual rate, and gets as far in one epoch as 1e-3 does in four. Thirty
+# times the suggestion is too much: it ends with the highest loss of the three. From here on we use 1e-2, a
+# round number near the suggestion. It is meant for this model, this optimizer and this batch size: if you
+# change one of them, run the finder again.
 
 # %% [markdown]
 # ## 3a.9 A schedule
 #
 # A schedule changes the rate during the run: large steps early, small ones late. A cosine schedule falls
-# from the full rate to 0 along half a wave. **Guess:** what fraction of the full rate is left after a
-# quarter of the run?
+# from the full rate to 0 along half a wave. (`warmup=0` below: it begins at the full rate, without a slow
+# rise, which 4a adds.) **Guess:** what fraction of the full rate is left after a quarter of the run?
 
 # %%
 guess("03a.quarter", ...)
@@ -511,9 +517,12 @@ left.legend();
 
 # %% [markdown]
 # The cosine still has 85 % of its full rate after a quarter of the run, and half of it in the middle.
-# Here it counts *epochs*, so `scheduler.step()` is called once per epoch, after the last
-# `optimizer.step()`. Called after every batch, the schedule would be over before the first epoch is. You
-# will meet that bug in 3b.
+# Did it help? This is one seed, and with others the constant rate often ends lower: so short and easy a
+# run does not decide it.
+#
+# Here the schedule counts *epochs*, so `scheduler.step()` is called once per epoch, after the last
+# `optimizer.step()`. Called after every batch, it would be over before the first epoch is. You will meet
+# that bug in 3b.
 
 # %% [markdown]
 # ## 3a.10 The best epoch
@@ -526,22 +535,21 @@ left.legend();
 guess("03a.best-epoch", ...)
 
 # %%
-from course.analysis.curves import read_curves
-
 history = train_for(1e-2, 40, rows=100)
-figure, axis = plt.subplots(figsize=(5, 3))
-axis.plot(range(1, 41), [line["train_loss"] for line in history], label="training")
-axis.plot(range(1, 41), [line["val_loss"] for line in history], "--", label="validation")
-axis.axvline(history.best["epoch"], color="#7f7f7f", linestyle=":", label="best epoch")
-axis.set(xlabel="epoch", ylabel="mean loss", yscale="log")
-axis.legend()
+figure, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
+for axis, scale in zip(axes, ({"yscale": "log"}, {"ylim": (0, 0.6)}), strict=True):
+    for name, style in (("train_loss", "-"), ("val_loss", "--")):
+        axis.plot(range(1, 41), [line[name] for line in history], style, label=name)
+    axis.axvline(history.best["epoch"], color="#7f7f7f", linestyle=":", label="best")
+    axis.set(xlabel="epoch", ylabel="mean loss", **scale)
+    axis.legend()
 reveal("03a.best-epoch", history.best["epoch"])
 read_curves(history)
 
 # %% [markdown]
-# Know three shapes. Both curves still falling is **underfitting** so far (keep training). Training falling
-# while validation rises is **overfitting** (stop, or get more data). Both flat, close together and *low*
-# is the sweet spot: flat at ln 10, nothing was learned. `read_curves` says which it is.
+# `read_curves` knows three states. **Underfitting**: both curves still fall (keep training), or are flat
+# and *high* (try a larger model; flat at ln 10, nothing was learned). **Overfitting**: training falls while
+# validation rises. **Sweet spot**: both are flat, close together and *low*.
 #
 # Two habits. *Keep the best*: copy the weights whenever validation is better than ever before (a
 # copy, since training goes on changing the tensors that `state_dict()` returns). *Stop early*: end the
@@ -635,15 +643,16 @@ if ready(EarlyStopping, evaluate, train_one_epoch):
 # The course's `Trainer` puts your functions together in the lecture's order, and adds checkpoints,
 # schedules and a record. Open [course/engine/trainer.py](../course/engine/trainer.py) and find the parts
 # that you have written. The next run uses micro-batches of 16, four per update, clips at 1, moves a cosine
-# schedule once per epoch and keeps the best epoch:
+# schedule once per epoch and keeps the best epoch. Validation chose that epoch, so
+# this accuracy flatters, if only a little:
 
 # %%
 from course.engine import KeepBest
 
 clipped, keep = make_model(), KeepBest()
-optimizer = torch.optim.Adam(clipped.parameters(), lr=5e-3)
+optimizer = torch.optim.Adam(clipped.parameters(), lr=1e-2)
 loader, _ = data.loaders(batch_size=16, seed=3)
-cosine = warmup_cosine(optimizer, warmup=1, total=10)
+cosine = warmup_cosine(optimizer, warmup=0, total=10)
 trainer = Trainer(clipped, criterion, optimizer, accum_steps=4, max_norm=1.0, seed=3,
                   scheduler=cosine, callbacks=[keep], device=device)
 best = trainer.fit(loader, val_loader, epochs=10).best
@@ -726,7 +735,7 @@ def train_model(
 
 # %%
 scripted = make_model()
-optimizer = torch.optim.Adam(scripted.parameters(), lr=5e-3)
+optimizer = torch.optim.Adam(scripted.parameters(), lr=1e-2)
 train_loader, _ = data.loaders(batch_size=64, seed=3)
 cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=15)
 if ready(evaluate, train_model):
@@ -743,6 +752,8 @@ if ready(evaluate, train_model):
 # - `eval()` and `no_grad()` are two different switches; measuring leaves everything as it was.
 # - Measure a learning rate, do not inherit it; a schedule counts epochs *or* updates.
 # - Keep a copy of the best epoch; stop when validation has not improved for a while.
+# - Validation chose epochs and rates here, so its scores flatter. A number that others rely on needs a third
+#   set of images, the *test* set, which no choice has used (3e).
 #
 # **Read on:** Lecture 3, "The training recipe"; [course/engine](../course/engine/__init__.py), one module
 # per part; `course claims F28` (does the order matter?) and `course claims F84` (the arena) in a

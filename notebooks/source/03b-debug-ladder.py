@@ -519,10 +519,13 @@ def next_intervention(buckets, num_examples, actions):
     ### END SOLUTION
 
 # %% [markdown]
-# **Question.** Your two largest buckets hold 32 and 28 of 100 mistakes that were looked at. A friend
+# **Question larger-lever · which bucket first**  
+# ●●○ · 5 min · 2 points, read by a person
+#
+# Your two largest buckets hold 32 and 28 of 100 mistakes that were looked at. A friend
 # says: the first is the larger lever, so let us start there. What do you answer? Think about how many
 # mistakes were counted (the 95 % interval of a share p of n extends about 1.96 √(p(1 − p)/n) to each
-# side) and what each intervention costs. Answer in three sentences. (2 points, read by a person)
+# side) and what each intervention costs. Answer in three sentences.
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "larger-lever", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
 # ### BEGIN SOLUTION

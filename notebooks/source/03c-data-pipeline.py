@@ -283,9 +283,12 @@ counts = {"last": q.n - (batches - 1) * q.b, "a": q.e * -(-batches // q.k),
 ### END SOLUTION
 
 # %% [markdown]
-# **Question.** Loop B clears `.grad` only after a step. Take 20,000 examples, batches of 64 and K = 4.
+# **Question why-780 · ten updates fewer**  
+# ●●○ · 5 min · 2 points, read by a person
+#
+# Loop B clears `.grad` only after a step. Take 20,000 examples, batches of 64 and K = 4.
 # Which micro-batches make up the ten updates by which the formula's 790 exceeds the loop's 780? What
-# happens to their gradients, and which update do they disturb? Answer in three sentences. (2 points, read by a person)
+# happens to their gradients, and which update do they disturb? Answer in three sentences.
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "why-780", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
 # ### BEGIN SOLUTION

@@ -124,7 +124,8 @@ museum.exhibit("B27").plot()
 # exists, continue from it. Before it calls your function, each process builds its own
 # model, optimizer, schedule and loader, with different random numbers. Two generators are in use:
 # torch's global one on the CPU, where the check runs, and `loader.generator`, from which the loader
-# draws its order.
+# draws its order. (On a GPU dropout draws from the GPU's own generator: there the file also needs
+# `torch.cuda.get_rng_state_all()`.)
 def train_to(model, optimizer, scheduler, loader, criterion, epochs, path):
     """Train to `epochs` epochs in total, including those of earlier, killed processes.
 
@@ -657,7 +658,8 @@ if ready(KeyedNoise):
 # %% [markdown]
 # On a GPU some kernels sum in whatever order their threads finish.
 # `use_deterministic_algorithms(True)` asks for kernels that do not, and raises an error if there is
-# none:
+# none. With `torch.backends.cudnn.benchmark = True`, cuDNN also times several kernels and takes the
+# fastest, which may be another one next time; torch's default is False.
 
 # %%
 torch.use_deterministic_algorithms(True)
@@ -670,13 +672,13 @@ finally:
     torch.use_deterministic_algorithms(False)
 
 # %% [markdown]
-# Such flags promise the same bits on the *same* hardware with the *same* versions, at a cost on a
-# GPU (F104). On the CPU our run repeats its bits without them. So there are five layers:
-# environment, seed, data, configuration, code. Record every one, or you cannot say later which of
-# them has changed.
+# Such flags promise the same bits on the *same* hardware and *same* versions, at a cost on a
+# GPU (F104). On the CPU our run repeats its bits without them. There are five layers:
+# environment, seed, data, configuration, code. Record all, or you cannot say which has changed.
 #
-# The widget trains another recipe twice and compares the losses bit by bit. Tick all five layers,
-# then untick one at a time. At which update do the two runs diverge, and in which bits?
+# The widget trains another recipe twice. Tick all five, then untick one at a time: from which update
+# on do the losses differ, and by how much? 1 apart are neighbouring float32 numbers; 2ᵏ apart, about
+# the last k bits differ.
 
 # %%
 from course.widgets import FiveLayers
@@ -711,8 +713,8 @@ for field in ("settings", "seed", "data", "code", "hardware", "versions", "best"
     print(f"{field:9} {str(record[field])[:66]}")
 
 # %% [markdown]
-# The record stores data and split as a hash over every example, and the code as a commit plus a
-# note whether anything differed from it. Two records can be compared field by field. **Guess:** a
+# The record stores data and split as a hash over every example, and the code as a git commit plus a
+# note (`dirty`) whether anything differed from it; outside a git repository both are None. Two records can be compared field by field. **Guess:** a
 # second run has twice the learning rate and another seed, and ends better. What can the gain be
 # attributed to?
 

@@ -115,6 +115,10 @@ for letter, log in runs.items():
     same = log.column("loss") == healthy.column("loss")
     print(letter, "the healthy loss, to the last digit" if same else "another loss")
 
+# %% [markdown]
+# Another loss need not be a worse one. Even a bug in validation can change the training loss: if dropout
+# is left on there, it draws random numbers, and every later training step gets others.
+
 # %%
 SIGNATURES
 
@@ -132,8 +136,9 @@ both = logged_run({"leak", "kept-graphs"})
 plot_log(both.columns, healthy.columns, title="a leak, and graphs kept", ceiling=0.85)
 
 # %% [markdown]
-# The detector knows all 64 combinations of the six bugs. Choose a mystery, and set the switches
-# until both logs agree:
+# The detector trains another small network, on other images, with six switches of its own. Five are
+# bugs from the table; the sixth, no `train()` after a validation, is new. Switch them on one at a time,
+# then in pairs, and look for the trace of each:
 
 # %%
 from course.widgets.detector.widget import BugDetector
@@ -151,6 +156,8 @@ accuracy = max(hidden.column("val_accuracy"))
 print(f"a leak under uncleared gradients: at most {accuracy:.0%} on validation")
 
 # %% exercise 03h.two-bugs
+# The table above lacks the candidates 5, 6 and 16: `museum.exhibit("B05")` shows the first of them.
+# `plot_log(case_log(q.case).columns, healthy_log(q.case).columns)` plots your run next to the healthy one.
 ### BEGIN SOLUTION
 log, clue = case_log(q.case), []
 clue += [1] if log.column("loss")[-1] > 3 else []
@@ -162,9 +169,8 @@ two_bugs = {"first": clue[0], "second": clue[1]}
 ### END SOLUTION
 
 # %% [markdown]
-# Here is another loop with other images and six switches of its own. Choose a mystery, read its
-# four traces, and set the switches until both runs agree in every number. Mysteries 1 and 2 have
-# one bug, the other three have two.
+# Back to the detector, now with a mystery. Read its four traces, and set the switches until both runs
+# agree in every number. Mysteries 1 and 2 have one bug, the other three have two.
 
 # %%
 from course.widgets import BugDetector
@@ -252,6 +258,11 @@ def experiment(other, updates=320):
     for _ in range(updates):
         run.step()
     return {frame["name"]: frame for frame in run.frame()["learners"]}
+
+# %% [markdown]
+# Each row of the table is a run; "graph kept" is experiment 4 once more, with the losses kept as well.
+# `reached` is the update after which 90 % of the validation points were right (inf: never), `norm` the
+# last gradient's. `live_kb` is the memory in use at the end and `peak_kb` the most at any time, in kB.
 
 # %%
 results = {other: experiment(other) for other in OTHERS if other != "nothing"}
@@ -346,9 +357,11 @@ MISTAKES
 # in training.
 
 # %% [markdown]
-# **Question.** Which of the eight bugs would overfitting one batch have found? For each of the others,
-# which column of a log, or which other probe, would have shown it? Four sentences. (2 points, read by a
-# person)
+# **Question which-probe · eight bugs, and what finds them**  
+# ●●○ · 6 min · 2 points, read by a person
+#
+# Which of the eight bugs would overfitting one batch have found? For each of the others,
+# which column of a log, or which other probe, would have shown it? Four sentences.
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "which-probe", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
 # ### BEGIN SOLUTION

@@ -172,9 +172,12 @@ worked.compute("N57")
 # can make faster (F120).
 
 # %% [markdown]
-# **Question.** Use your own times (X27). From which size on would you send a product to a GPU (without one: from
+# **Question which-size · worth a GPU?**  
+# ●●○ · 5 min · 2 points, read by a person
+#
+# Use your own times (X27). From which size on would you send a product to a GPU (without one: from
 # which size on does arithmetic set the CPU's time), and why is a network of 64-by-128 layers with batches of 32 not a candidate? What would you have to measure
-# besides the product? Three sentences with two numbers. (2 points, read by a person)
+# besides the product? Three sentences with two numbers.
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "which-size", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
 # ### BEGIN SOLUTION

@@ -539,9 +539,11 @@ plot_race(counts, most=300)
 # goal, or make no claim at all.
 
 # %% [markdown]
-# **Question.** A friend says: "Adam reached the goal first with seed 0, so Adam is better." Name
-# two things that you would ask for before you believe this, and say why each of them matters. (2
-# points, read by a person)
+# **Question fair-race · one seed, one winner**  
+# ●●○ · 4 min · 2 points, read by a person
+#
+# A friend says: "Adam reached the goal first with seed 0, so Adam is better." Name
+# two things that you would ask for before you believe this, and say why each of them matters.
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "fair-race", "locked": false, "points": 2, "schema_version": 3, "solution": true, "task": false}
 # ### BEGIN SOLUTION

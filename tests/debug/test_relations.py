@@ -67,6 +67,8 @@ def test_the_report_says_how_much_was_tried_and_what_to_hand_in():
     tried, total = len(report.checked), len(report.checked) + len(report.not_checked)
     text = str(report)
     assert f"Nothing wrong was seen in {tried} checks." in text
+    assert report._repr_html_().startswith(f"<p>Nothing wrong was seen in {tried} checks.</p>")
+    assert "<table" not in report._repr_html_()  # no finding, no table
     assert f"{tried} of {total} checks were tried." in text.replace("\n      ", " ")
     without = [why for why in report.not_checked.values() if why == "no evaluate()"]
     assert f"evaluate ({len(without)} more)" in text.replace("\n      ", " ")

@@ -15,6 +15,9 @@ def test_a_column_holds_the_takes_of_one_object():
     drawn = [[int(im.get_array()[0, 0]) for im in ax.images] for ax in figure.axes]
     assert drawn == [[0], [1], [2], [5], [4], []]  # row by row: object 7, object 3
     assert [ax.get_title() for ax in figure.axes[:2]] == ["label 1", "label 2"]
+    names = ["bag", "boot", "coat"]
+    figure = plot_takes(images, torch.tensor([1, 2, 1, 0, 1, 2]), groups, class_names=names)
+    assert [ax.get_title() for ax in figure.axes[:3]] == ["boot", "coat", "bag"]
 
 
 def test_the_bars_are_the_shares_and_the_lines_scipys_intervals():

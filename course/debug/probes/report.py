@@ -106,6 +106,11 @@ class Report:
         said += [f"{rest} do not apply to these batches, this model or this loss."] if rest else []
         return " ".join(said)
 
+    @property
+    def _all_clear(self) -> str:
+        """A sentence if there is no alarm; nothing otherwise."""
+        return "" if self.alarms else f"Nothing wrong was seen in {len(self.checked)} checks."
+
     def to_json(self) -> dict[str, Any]:
         """The whole report as plain values that `json.dumps` takes."""
         return {
@@ -116,8 +121,7 @@ class Report:
         }
 
     def __str__(self) -> str:
-        tried = len(self.checked)
-        lines = [] if self.alarms else [f"Nothing wrong was seen in {tried} checks."]
+        lines = [self._all_clear] if self._all_clear else []
         for finding in self.findings:
             lines += wrapped(
                 f"{finding.severity}  {finding.id}: {finding.message}", start="", later=LATER
@@ -144,9 +148,9 @@ class Report:
             for name, why in self.not_checked.items()
         )
         heads = ("severity", "class", "what", "seen", "fix")
-        fine = f"<p>Nothing wrong was seen in {len(self.checked)} checks.</p>"
+        clear = f"<p>{self._all_clear}</p>" if self._all_clear else ""
         return (
-            f"{fine if self.ok else ''}{html_table(heads, rows) if self.findings else ''}"
+            f"{clear}{html_table(heads, rows) if self.findings else ''}"
             "<details><summary>What was tried, and what was not</summary>"
             f"<p>{escape(self.coverage)}</p><p>Tried:</p><ul>{tried}</ul>"
             f"<p>Not tried:</p><ul>{others}</ul></details>"
