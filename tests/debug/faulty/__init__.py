@@ -31,6 +31,7 @@ from tests.debug.faulty import (  # noqa: F401
     twelfth,
     twentieth,
     twenty_first,
+    twenty_second,
     unseen,
 )
 from tests.debug.faulty.kit import PAIRS, Pair
