@@ -27,7 +27,6 @@ from course.engine.window import (
     Batch,
     Criterion,
     averages_elements,
-    ignored_index,
     is_known,
     num_examples,
 )
@@ -63,8 +62,8 @@ def evaluate(
             [B] or their mean. Only these two: values per token or per class are refused.
 
     Returns:
-        `loss` (mean over what the criterion averages over), `accuracy` if targets are classes,
-        `num_examples`, then `metrics`.
+        `loss` (mean over what the criterion averages over), `accuracy` if targets are classes (over
+        those that the criterion does not ignore), `num_examples`, then `metrics`.
 
     Raises:
         EngineError: The loader yields no batch, a metric's name is already taken, a metric returns
@@ -143,7 +142,6 @@ class Tally:
     ) -> None:
         self.device, self.shared = device, shared
         self.loss_of, self.criterion = loss_of, loss_of.criterion
-        self.ignore_index = ignored_index(self.criterion)
         self.binary = isinstance(self.criterion, nn.BCEWithLogitsLoss)
         self.loss = self.weight = self.correct = self.counted = torch.zeros((), device=device)
         self.num_examples = 0
@@ -179,8 +177,9 @@ class Tally:
         num = num_examples(targets) if targets is not None else nested.num_examples(batch) or 1
         self.num_examples += num
         if (right := self._right(outputs, targets)) is not None:
-            self.correct = self.correct + right.sum()
-            self.counted = self.counted + (targets.long() != self.ignore_index).sum()
+            counts = targets.long() != self.loss_of.ignore_index
+            self.correct = self.correct + (right & counts).sum()
+            self.counted = self.counted + counts.sum()
         for name, metric in self.metrics.items():
             if hasattr(metric, "update"):
                 metric.update(outputs, targets)

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -35,10 +36,13 @@ from course.engine.errors import EngineError
 from course.engine.weighing import Measured, measure
 from course.engine.window import (
     Criterion,
+    Weigher,
     Weight,
     as_pair,
+    ignored_index,
     is_known,
     num_examples,
+    unmasked,
     weighing,
     weighing_all,
 )
@@ -129,6 +133,16 @@ class Seam:
     batch."""
     takes_gradients = False
     """True if the loss itself differentiates, so that it needs a graph in validation too."""
+    criterion: Any
+    weigher: Weigher | None
+
+    @property
+    def ignore_index(self) -> int:
+        """The class that does not count: measured, as the criterion names it, or else -100."""
+        weigh = self.weigher[0] if self.weigher else None
+        if isinstance(weigh, partial) and weigh.func is unmasked:
+            return weigh.args[0]
+        return ignored_index(self.criterion)
 
 
 class PairLoss(Seam):
