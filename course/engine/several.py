@@ -140,6 +140,7 @@ class Step:
         if self.max_norm is not None:
             clip_(parameters, norm, self.max_norm)
         self.precision.step(optimizer, update_scale=False)
+        torch.clear_autocast_cache()  # holds 16-bit copies of the weights as they were
         self.moved.append(name)
 
     def take(self, own: OwnStep, batch: Any) -> StepReport:

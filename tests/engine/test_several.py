@@ -275,3 +275,22 @@ def test_several_without_a_step_and_validation_without_a_loss_are_refused():
         Trainer(models["critic"], nn.MSELoss(), optimizers)
     with pytest.raises(EngineError, match="nothing defines how to validate"):
         Trainer(models, optimizer=optimizers, step=gan_step).fit(batches(), batches(), epochs=1)
+
+
+def test_a_forward_after_descend_uses_the_new_weights_under_autocast_too():
+    model, x = nn.Linear(4, 1, bias=False), torch.ones(8, 4)
+    seen = []
+
+    def step(step, _):
+        loss = step.models["one"](x).float().mean()
+        step.descend("one", loss)
+        seen.append((step.models["one"](x).float().mean().item(), model.weight.sum().item()))
+        return loss
+
+    optimizer = {"one": SGD(model.parameters(), lr=0.1)}
+    trainer = Trainer(
+        {"one": model}, optimizer=optimizer, step=step, precision="bf16", device="cpu"
+    )
+    trainer.fit([x, x], epochs=1)
+    for forward, truth in seen:
+        assert forward == pytest.approx(truth, rel=0.02)
