@@ -9,6 +9,7 @@ ledger C11, C13, N53, F111, K29, B39.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -121,8 +122,7 @@ class KeepBest(Callback):
 
     def on_epoch_end(self, trainer: Trainer) -> None:
         if trainer.history.best_is_last:
-            state = trainer.judged_model.state_dict()
-            self.weights = {name: tensor.detach().clone() for name, tensor in state.items()}
+            self.weights = copy.deepcopy(trainer.judged_model.state_dict())
 
     def restore(self, trainer: Trainer) -> None:
         """Load the best epoch's weights into the trainer's model."""

@@ -35,9 +35,11 @@ from course.engine import (
     Callback,
     CheckpointError,
     EngineError,
+    KeepBest,
     NonFiniteError,
     Trainer,
     evaluate,
+    load_weights,
     train_step,
     warmup_cosine,
 )
@@ -446,3 +448,38 @@ def test_label_maps_in_bytes_are_refused_before_torch_stumbles():
     with pytest.raises(EngineError, match=r"torch.uint8: .*targets.long\(\)"):
         trainer.fit(DataLoader(TensorDataset(inputs, maps), 4), epochs=1, progress=False)
     trainer.fit(DataLoader(TensorDataset(inputs, maps.long()), 4), epochs=1, progress=False)
+
+
+class Negated(nn.Linear):
+    """Its second version stores the weight negated, and converts what the first has written."""
+
+    _version = 2
+
+    def _load_from_state_dict(self, state, prefix, metadata, *rest):
+        if (metadata.get("version") or 1) < 2:
+            state[prefix + "weight"] = -state[prefix + "weight"]
+        super()._load_from_state_dict(state, prefix, metadata, *rest)
+
+
+def test_a_module_finds_the_version_that_wrote_a_checkpoint(tmp_path):
+    def trainer(model, callbacks=()):
+        return Trainer(
+            model, nn.CrossEntropyLoss(), sgd(model), callbacks=callbacks, run_dir=tmp_path / "run"
+        )
+
+    batches = [(torch.randn(4, 3), torch.randint(0, 2, (4,)))]
+    trained, best = Negated(3, 2), KeepBest()
+    first = trainer(trained, [best])
+    first.fit(batches, epochs=1)
+    weight = trained.weight.detach().clone()
+    best.restore(first)
+    assert torch.equal(trained.weight, weight)
+    loaded = Negated(3, 2)
+    load_weights(loaded, tmp_path / "run" / "best.pt")
+    assert torch.equal(loaded.weight, weight)
+    resumed, best = Negated(3, 2), KeepBest()
+    second = trainer(resumed, [best])
+    second.fit(batches, epochs=1, resume="auto")
+    assert torch.equal(resumed.weight, weight)
+    best.restore(second)
+    assert torch.equal(resumed.weight, weight)
