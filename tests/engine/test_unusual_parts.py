@@ -483,3 +483,53 @@ def test_a_module_finds_the_version_that_wrote_a_checkpoint(tmp_path):
     assert torch.equal(resumed.weight, weight)
     best.restore(second)
     assert torch.equal(resumed.weight, weight)
+
+
+class Masked(TensorDataset):
+    """Masks a part of each row's targets when it is fetched, as masked language models do."""
+
+    def __getitem__(self, index):
+        inputs, targets = super().__getitem__(index)
+        return inputs, targets.masked_fill(torch.arange(6) > index % 6, -100)
+
+
+class MaskingLoader(DataLoader):
+    """Does it when a batch is loaded."""
+
+    def __iter__(self):
+        for inputs, targets in super().__iter__():
+            kept = torch.arange(6) <= targets.sum(1, keepdim=True) % 6
+            yield inputs, targets.where(kept, -100)
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        lambda x, y, size: DataLoader(Masked(x, y), size),
+        lambda x, y, size: MaskingLoader(TensorDataset(x, y), size),
+    ],
+    ids=["data set", "loader"],
+)
+def test_targets_that_a_subclass_masks_are_not_weighed(load):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(8, 4, 6, generator=generator)
+    y = torch.randint(0, 4, (8, 6), generator=generator)
+    weights = []
+    for size, accum_steps in ((8, 1), (1, 8)):
+        torch.manual_seed(0)
+        model = nn.Conv1d(4, 4, 1)
+        trainer = Trainer(model, nn.CrossEntropyLoss(), sgd(model, 1.0), accum_steps=accum_steps)
+        trainer.fit(load(x, y, size), max_updates=1)
+        weights.append(model.weight.detach().cpu())
+    torch.testing.assert_close(*weights)
+
+
+def test_labels_that_a_subclass_shifts_are_not_refused():
+    class Shifted(TensorDataset):
+        def __getitem__(self, index):
+            inputs, targets = super().__getitem__(index)
+            return inputs, targets - 1
+
+    Trainer(model := mlp(), nn.CrossEntropyLoss(), sgd(model)).fit(
+        DataLoader(Shifted(X, Y + 1), 16), epochs=1
+    )
