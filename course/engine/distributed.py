@@ -142,6 +142,14 @@ def share_criterion(criterion: Any) -> None:
             dist.broadcast(tensor.detach(), 0)
 
 
+def share_buffers(model: nn.Module) -> None:
+    """Give every process the first one's buffers, which checkpoints hold: each has the running
+    statistics of its own share until the next forward in training."""
+    if num_ranks() > 1:
+        for buffer in model.buffers():
+            dist.broadcast(buffer.detach(), 0)
+
+
 def average_criterion_(criterion: Any, model: nn.Module) -> None:
     """Average the gradients of a criterion's own parameters, as the wrapper does the model's."""
     if not (isinstance(model, DistributedDataParallel) and isinstance(criterion, nn.Module)):

@@ -29,7 +29,15 @@ from course.engine.averaging import WeightAverage
 from course.engine.batches import EpochBatches, ValidationBatches
 from course.engine.callbacks import Callback, Callbacks, check_callbacks
 from course.engine.clipping import Ceiling
-from course.engine.distributed import num_ranks, rank, share_criterion, share_gradients, summed
+from course.engine.distributed import (
+    everybodys,
+    num_ranks,
+    rank,
+    share_buffers,
+    share_criterion,
+    share_gradients,
+    summed,
+)
 from course.engine.errors import CheckpointError, EngineError, NonFiniteError
 from course.engine.evaluation import evaluate
 from course.engine.history import History
@@ -368,6 +376,7 @@ class Trainer:
             **progress.named_means(),
         }
         if val_loader is not None:
+            share_buffers(self.judged_model)
             with self._epoch_kept(), undisturbed(self.device):
                 validation = evaluate(
                     self.judged_model,
@@ -384,6 +393,7 @@ class Trainer:
             "skipped": progress.sums.skipped,  # the same in every process
             "seconds": round(time.perf_counter() - started, 3),
         }
+        line = everybodys(line)[0]  # by which all processes decide alike
         self.history.add(line)
         preflight.warn_of_no_number(self.history)
         progress.recorded = progress.update
