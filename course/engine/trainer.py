@@ -223,7 +223,9 @@ class Trainer:
                 callback.reset()
         if self.run_dir is not None or resume is not None:
             self.description = describe(self, val_loader, config)
-            self.modules = ModuleState({"model": self.model, "loss": self.given_loss})
+            self.modules = ModuleState(
+                {"model": self.model, "loss": self.given_loss, "step": self.own_step}
+            )
         self.one_graph = OneGraph(self) if self.compile == "step" else None
         self._runs_alone = (
             not self.hooks.during_epochs
