@@ -113,8 +113,9 @@ class Window:
         return self.weights[index] * self.num_ranks / self.total
 
     def mean(self, entered: Tensor) -> Tensor:
-        """The mean loss, from the sum of what entered `backward`."""
-        return entered / self.total if self.sums else entered
+        """The mean loss, from the sum of what entered `backward`; 0 where nothing counts."""
+        known = isinstance(self.total, Tensor) or self.total
+        return entered / self.total if self.sums and known else entered
 
     @property
     def counted(self) -> Weight:

@@ -258,3 +258,21 @@ def test_shares_sum_to_one():
         [(None, torch.zeros(n).long()) for n in (3, 3, 2)], weighing(nn.CrossEntropyLoss())
     )
     assert window.shares() == pytest.approx([3 / 8, 3 / 8, 2 / 8])
+
+
+@pytest.mark.parametrize("accum_steps", [1, 2])
+def test_a_summed_loss_over_masked_targets_alone_counts_nothing(accum_steps):
+    torch.manual_seed(0)
+    parts = [(torch.randn(4, 3), torch.randint(0, 2, (4,))) for _ in range(2)]
+    masked = (torch.randn(4, 3), torch.full((4,), -100))
+    losses = []
+    for batches in (parts, [masked, masked, *parts]):
+        model = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        for parameter in model.parameters():
+            nn.init.ones_(parameter)
+        criterion = nn.CrossEntropyLoss(reduction="sum")
+        trainer = Trainer(model, criterion, optimizer, accum_steps=accum_steps, device="cpu")
+        losses.append(trainer.fit(batches, epochs=1)[0]["train_loss"])
+    assert losses[1] == losses[0]
+    assert train_step(model, [masked], criterion, optimizer).loss == 0.0
