@@ -127,10 +127,15 @@ class Window:
         loss = loss.value
         if len(self.weights) == 1 and self.num_ranks == 1:
             return loss
-        weight = self.weights[index]
-        if isinstance(weight, Tensor):  # where all targets are masked, the mean is 0/0
-            return torch.where(weight > 0, loss * self.share(index), 0.0)
-        return loss * self.share(index) if weight else loss.nan_to_num() * 0.0
+        if self.sums:
+            return loss * self.share(index)
+        weight = self.weights[index]  # where all targets are masked, it is 0, and the mean 0/0
+        if isinstance(weight, Tensor):  # in a window of nothing else, 0/0 again: it is refused
+            return torch.where(weight > 0, loss * self.share(index), 0.0 / self.total)
+        if weight:
+            return loss * self.share(index)
+        nothing = loss.nan_to_num() * 0.0
+        return nothing / self.total if isinstance(self.total, Tensor) or self.total else loss
 
     def counts_nothing(self, index: int) -> bool:
         """Whether all targets of a micro-batch are masked, while the window has others."""

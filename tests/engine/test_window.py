@@ -14,8 +14,17 @@ from torch import nn
 from torch.optim import SGD
 from torch.utils.data import DataLoader, TensorDataset
 
-from course.engine import EngineError, Trainer, Window, train_one_epoch, train_step, windows
+from course.engine import (
+    EngineError,
+    NonFiniteError,
+    Trainer,
+    Window,
+    train_one_epoch,
+    train_step,
+    windows,
+)
 from course.engine.window import weighing
+from tests.second_device import second_device
 
 CLASSES, FEATURES = 4, 5
 TIGHT = {"rtol": 1e-12, "atol": 1e-12}
@@ -146,6 +155,19 @@ def test_a_micro_batch_whose_targets_are_all_masked_counts_nothing(device):
     micro_batches = list(zip(inputs.split(2), targets.split(2), strict=True))
     train_step(model, micro_batches, nn.CrossEntropyLoss(), SGD(model.parameters(), lr=0.5))
     torch.testing.assert_close(list(model.parameters()), expected, **TIGHT)
+
+
+@pytest.mark.parametrize("num", [1, 2, 3])
+@pytest.mark.parametrize("there", [False, True], ids=["here", "there"])
+def test_a_window_whose_targets_are_all_masked_is_refused(num, there):
+    """One micro-batch or several: a mean over nothing is nan."""
+    masked = (torch.randn(2, FEATURES, dtype=torch.float64), torch.full((2,), -100))
+    with second_device() as second:
+        device = second if there else torch.device("cpu")
+        model = make_model(device=device)
+        batches = [tuple(part.to(device) for part in masked)] * num
+        with pytest.raises(NonFiniteError, match=r"loss nan.*all targets masked"):
+            train_step(model, batches, nn.CrossEntropyLoss(), SGD(model.parameters(), lr=0.5))
 
 
 @settings(max_examples=20, deadline=None)
