@@ -409,8 +409,9 @@ def _groups_of(optimizer: Any) -> dict[str, Any]:
     for number, group in enumerate(optimizer.param_groups):
         own = group | {"lr": group.get("initial_lr", group["lr"])}
         end = f".{number}" if number else ""
-        left_out = ("params", "initial_lr")
-        settings |= {f"optimizer.{n}{end}": v for n, v in own.items() if n not in left_out}
+        own = {n: v for n, v in own.items() if n not in ("params", "initial_lr")}
+        own = {n: v.tolist() if isinstance(v, Tensor) else v for n, v in own.items()}
+        settings |= {f"optimizer.{name}{end}": value for name, value in own.items()}
     return settings
 
 

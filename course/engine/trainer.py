@@ -390,7 +390,7 @@ class Trainer:
             del validation["num_examples"]
             line |= {f"val_{name}": value for name, value in validation.items()}
         line |= {
-            "lr": self.optimizer.param_groups[0]["lr"],
+            "lr": self._rate,
             "grad_norm": progress.sums.mean_norm,
             "skipped": progress.sums.skipped,  # the same in every process
             "seconds": round(time.perf_counter() - started, 3),
@@ -443,9 +443,14 @@ class Trainer:
             )
         if not (line := progress.log_line()):
             return
-        line["lr"] = self.optimizer.param_groups[0]["lr"]
+        line["lr"] = self._rate
         self.record.log("update", line)
         self.hooks.on_log(line)
+
+    @property
+    def _rate(self) -> float:
+        """The first group's learning rate as it is now; schedules fill a tensor in place."""
+        return float(self.optimizer.param_groups[0]["lr"])
 
     def _schedule(self, moment: str) -> None:
         """Step the scheduler if it counts what has just ended: never a micro-batch."""

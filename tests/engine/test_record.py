@@ -324,3 +324,22 @@ def test_a_record_of_something_else_is_named_and_the_others_are_listed(tmp_path,
     result = CliRunner().invoke(app, ["list", str(tmp_path)])
     assert result.exit_code == 2 and "mine" in result.output
     assert "other" in result.stderr and "was not written by this engine" in result.stderr
+
+
+def test_a_learning_rate_in_a_tensor_is_recorded_as_the_number_that_it_was(tmp_path):
+    """A schedule fills it in place."""
+
+    def fit(resume=None, epochs=3):
+        model = nn.Linear(4, 3)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(0.5))
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+        trainer = Trainer(
+            model, nn.CrossEntropyLoss(), optimizer, scheduler=scheduler, run_dir=tmp_path / "run"
+        )
+        return trainer.fit([(INPUTS, TARGETS)], epochs=epochs, resume=resume)
+
+    fit(epochs=1)
+    history = fit(resume="auto")
+    assert history.column("lr") == [0.5, 0.25, 0.125]
+    assert [epoch["lr"] for epoch in json.loads(history.to_json())["epochs"]] == [0.5, 0.25, 0.125]
+    assert read_run(tmp_path / "run").content["settings"]["optimizer.lr"] == 0.5
