@@ -48,6 +48,10 @@ class ModuleState:
         model = self._modules["model"]
         return {path: _words(module) for path, module in model.named_modules(prefix="model")}
 
+    def now(self) -> dict[str, Any]:
+        """All of it, by name."""
+        return dict(self._values())
+
     def changed(self) -> dict[str, Any]:
         """What differs from when the run began, in this process or in those before it."""
         return {
@@ -68,7 +72,8 @@ class ModuleState:
                 continue
             here = getattr(owners[path], attribute, None)
             if isinstance(value, Tensor):
-                value = value.to(self._device if here is None else here.device)
+                device = here.device if isinstance(here, Tensor) else self._device
+                value = value.detach().to(device, copy=True)
                 if isinstance(here, Tensor) and here.shape == value.shape:
                     with torch.no_grad():
                         here.copy_(value)

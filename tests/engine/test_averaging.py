@@ -137,3 +137,42 @@ def test_a_callback_that_holds_some_other_model_does_not_replace_the_judged_one(
     load_weights(best, tmp_path / "run" / "best.pt")
     assert torch.equal(best[0].weight, model[0].weight)
     assert torch.equal(model[0].weight, plain[0].weight)
+
+
+class Annealed(nn.Module):
+    """Its outputs depend on a plain number and a plain tensor, which change during the run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.alpha, self.mean = nn.Linear(4, 2), 0.0, torch.zeros(4)
+        self.draw = torch.Generator().manual_seed(0)
+
+    def forward(self, inputs):
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * inputs.mean(0)
+        noise = torch.rand(1, generator=self.draw)
+        return self.linear(inputs - self.mean) * (self.alpha + noise)
+
+
+class Anneal(Callback):
+    def on_epoch_start(self, trainer):
+        trainer.model.alpha = float(trainer.progress.epoch)
+
+
+@pytest.mark.parametrize("average", [lambda: EMA(0.5), lambda: SWA(2)], ids=["EMA", "SWA"])
+def test_what_is_not_averaged_is_as_in_the_trained_model_also_in_a_resumed_run(average, tmp_path):
+    def fit(directory, average, epochs=4, resume=None):
+        torch.manual_seed(0)
+        model = Annealed()
+        trainer = Trainer(
+            model, CRITERION, SGD(model.parameters(), lr=0.5), device="cpu",
+            callbacks=[Anneal(), average], run_dir=directory,
+        )  # fmt: skip
+        history = trainer.fit(BATCHES, BATCHES, epochs=epochs, resume=resume, progress=False)
+        assert average.model.alpha == model.alpha == 4.0 or epochs < 4
+        assert epochs < 4 or torch.equal(average.model.mean, model.mean)
+        return history.column("val_loss")
+
+    expected = fit(None, average())
+    fit(tmp_path / "run", average(), epochs=2)
+    assert fit(tmp_path / "run", average(), resume="auto") == expected
