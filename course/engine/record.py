@@ -102,9 +102,9 @@ class RunRecord(AbstractContextManager):
         self.content: dict[str, Any] = {}
 
     def open(self, run_dir: Path, resumed_from: Path | None) -> None:
-        """Prepare the directory: empty for a fresh run, as it was then for a resumed one."""
+        """Prepare the directory: as it was then for a run that continues in its own, else empty."""
         _warn_of_another_process(run_dir)
-        if resumed_from is None:
+        if resumed_from is None or run_dir.resolve() not in resumed_from.resolve().parents:
             set_aside(run_dir)
         make_directory(run_dir)
         if resumed_from is not None:

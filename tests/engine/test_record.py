@@ -189,6 +189,18 @@ def test_a_run_that_continues_elsewhere_has_its_best_weights_there(tmp_path):
         train(tmp_path / "third", resume=tmp_path / "first", epochs=3, **worsens)
 
 
+def test_a_run_that_continues_where_another_one_is_keeps_that_beside_it(tmp_path):
+    worsens = {"monitor": "train_loss", "mode": "max", "config": None}  # epoch 1 stays the best
+    train(tmp_path / "first", **worsens)
+    train(tmp_path / "other", lr=0.3, epochs=4, **worsens)
+    others = load_weights(nn.Linear(4, 3), tmp_path / "other" / "best.pt")
+    history = train(tmp_path / "other", resume=tmp_path / "first", epochs=3, **worsens)
+    assert load_weights(nn.Linear(4, 3), tmp_path / "other" / "best.pt") == history.best
+    assert load_weights(nn.Linear(4, 3), tmp_path / "other-1" / "best.pt") == others
+    epochs = [line["epoch"] for line in read_run(tmp_path / "other").metrics() if "lr" in line]
+    assert set(epochs) == {1, 2, 3}
+
+
 def test_the_working_directory_cannot_be_set_aside(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     train(".")
