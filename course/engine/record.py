@@ -121,7 +121,7 @@ class RunRecord(AbstractContextManager):
                 *earlier.get("resumed", []),
                 {"at": _now(), "update": update},
             ]
-            _drop_lines_after(run_dir / METRICS, update)
+            _drop_lines_after(run_dir / METRICS, update, self.trainer.progress.recorded)
 
     def log(self, kind: str, line: Mapping[str, Any]) -> None:
         """Append one line to the log."""
@@ -473,10 +473,17 @@ def _settings_of(callbacks: Sequence[Any]) -> dict[str, Any]:
     return found
 
 
-def _drop_lines_after(path: Path, update: int) -> None:
-    """Forget what a killed run logged after the checkpoint from which it goes on."""
+def _drop_lines_after(path: Path, update: int, recorded: int) -> None:
+    """Forget what a killed run logged after the checkpoint from which it goes on.
+
+    Args:
+        recorded: The update of the last epoch's line; an epoch that ended after it is validated
+            again, also where the checkpoint was written at its last update.
+    """
     kept = [
-        line for line in log_lines(path) if line.get("update", line.get("updates", 0)) <= update
+        line
+        for line in log_lines(path)
+        if line.get("update", 0) <= update and line.get("updates", 0) <= recorded
     ]
     _replace(path, "".join(json.dumps(line) + "\n" for line in kept))
 

@@ -355,3 +355,19 @@ def test_a_learning_rate_in_a_tensor_is_recorded_as_the_number_that_it_was(tmp_p
     assert history.column("lr") == [0.5, 0.25, 0.125]
     assert [epoch["lr"] for epoch in json.loads(history.to_json())["epochs"]] == [0.5, 0.25, 0.125]
     assert read_run(tmp_path / "run").content["settings"]["optimizer.lr"] == 0.5
+
+
+class KilledAfterTheLine(Callback):
+    def on_epoch_end(self, trainer):
+        if trainer.progress.epoch == 2:
+            raise KeyboardInterrupt
+
+
+def test_an_epoch_whose_line_the_kill_came_after_is_logged_once(tmp_path):
+    """A checkpoint inside the epoch was at its last update, so that it is validated again."""
+    run = {"epochs": 3, "checkpoint_every": 5}  # 5 updates an epoch
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "run", callbacks=[KilledAfterTheLine()], **run)
+    history = train(tmp_path / "run", resume="auto", **run)
+    lines = [line for line in read_run(tmp_path / "run").metrics() if line["kind"] == "epoch"]
+    assert [line["updates"] for line in lines] == [5, 10, 15] == history.column("updates")
