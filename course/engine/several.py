@@ -110,6 +110,8 @@ class Step:
         self.found_nonfinite = False
         self.moved: list[str] = []
         """Optimizers stepped so far in this call of the user's function."""
+        self.unscaled: set[str] = set()
+        """Optimizers whose gradients were unscaled since the scale was last adapted."""
 
     def descend(self, name: str, loss: Tensor, *, retain_graph: bool = False) -> None:
         """Make one step with one optimizer: zero_grad, backward, unscale, clip, step.
@@ -127,6 +129,9 @@ class Step:
         check_value(loss)
         parameters = parameters_of(optimizer)
         zero_grad(parameters)
+        if name in self.unscaled:  # a scaler wants to be updated before the same one's next step
+            self._adapt_scale()
+        self.unscaled.add(name)
         with self.precision.plain:
             self.precision.backward(loss, retain_graph=retain_graph)
         self.precision.unscale_(optimizer)
@@ -143,6 +148,11 @@ class Step:
         torch.clear_autocast_cache()  # holds 16-bit copies of the weights as they were
         self.moved.append(name)
 
+    def _adapt_scale(self) -> None:
+        """Under fp16, by what was found in the gradients of all optimizers since the last time."""
+        self.precision.overflowed()
+        self.unscaled = set()
+
     def take(self, own: OwnStep, batch: Any) -> StepReport:
         """Call the user's function on one batch."""
         self.norms, self.found_nonfinite, self.moved = {}, False, []
@@ -150,7 +160,7 @@ class Step:
         with self.precision.autocast:
             numbers = _named(own(self, batch))
         if self.norms:
-            self.precision.overflowed()  # under fp16 the scale is adapted once, after all of them
+            self._adapt_scale()
         elif not self.found_nonfinite:
             raise EngineError(
                 "the step moved nothing: it never called step.descend(name, loss). The optimizers "

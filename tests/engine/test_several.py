@@ -294,3 +294,23 @@ def test_a_forward_after_descend_uses_the_new_weights_under_autocast_too():
     trainer.fit([x, x], epochs=1)
     for forward, truth in seen:
         assert forward == pytest.approx(truth, rel=0.02)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_one_optimizer_may_descend_twice_in_a_step(precision):
+    """As a WGAN's critic does; the slope of this loss is 0.25 everywhere."""
+    model, x = nn.Linear(4, 1, bias=False), torch.full((8, 4), 0.25)
+    nn.init.ones_(model.weight)
+
+    def step(step, _):
+        for _ in range(2):
+            loss = step.models["one"](x).float().mean()
+            step.descend("one", loss)
+        return loss
+
+    optimizer = {"one": SGD(model.parameters(), lr=0.5)}
+    trainer = Trainer(
+        {"one": model}, optimizer=optimizer, step=step, precision=precision, device="cpu"
+    )
+    trainer.fit([x, x, x], epochs=1)
+    torch.testing.assert_close(model.weight.detach(), torch.full((1, 4), 1 - 6 * 0.5 * 0.25))
