@@ -41,7 +41,7 @@ from course.engine.nonfinite import found_nonfinite, nonfinite_error
 from course.engine.precision import Precision
 from course.engine.progress import StepReport
 from course.engine.unprofiled import zero_grad
-from course.state import moved, nested
+from course.state import moved, nested, train_mode_
 
 OwnStep = Callable[["Step", Any], Tensor | Mapping[str, Tensor]]
 
@@ -170,6 +170,17 @@ class Step:
         main = next(iter(numbers.values()))
         weight = nested.num_examples(batch) or 1
         return StepReport(main, weight, norm, self.found_nonfinite, numbers)
+
+
+def train_mode_of_parts_(models: nn.Module, optimizers: Optimizers) -> None:
+    """Train mode for each of several models that an optimizer moves; a teacher keeps its own."""
+    if not isinstance(models, nn.ModuleDict):
+        train_mode_(models)
+        return
+    moved_here = set(map(id, parameters_of(optimizers)))
+    for model in models.values():
+        if any(p.requires_grad and id(p) in moved_here for p in model.parameters()):
+            train_mode_(model)
 
 
 def _named(result: Any) -> dict[str, Tensor]:

@@ -50,7 +50,7 @@ from course.engine.progress import Plan, Progress, StepReport, Sums
 from course.engine.record import RunRecord, describe
 from course.engine.rehearsal import rehearse
 from course.engine.resume import collect, restore
-from course.engine.several import OwnStep, Step
+from course.engine.several import OwnStep, Step, train_mode_of_parts_
 from course.engine.step import train_step
 from course.engine.window import Batch, Criterion
 from course.state import seed_everything, train_mode_, undisturbed
@@ -293,7 +293,10 @@ class Trainer:
     def _train_epoch(self) -> None:
         """Train on the rest of the epoch under way, or on as much of it as the run lasts."""
         progress, plan = self.progress, self.plan
-        train_mode_(self.model)
+        if self.own_step is None:
+            train_mode_(self.model)
+        else:
+            train_mode_of_parts_(self.model, self.optimizer)
         if not progress.update and self.own_step is None:
             self.loss_of.check = partial(
                 preflight.check_pair,

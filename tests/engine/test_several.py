@@ -314,3 +314,29 @@ def test_one_optimizer_may_descend_twice_in_a_step(precision):
     )
     trainer.fit([x, x, x], epochs=1)
     torch.testing.assert_close(model.weight.detach(), torch.full((1, 4), 1 - 6 * 0.5 * 0.25))
+
+
+def test_models_that_come_in_eval_mode_are_trained_in_train_mode_and_a_teacher_is_not():
+    parts = {
+        "student": nn.Sequential(nn.Linear(2, 2), nn.Dropout()),
+        "head": nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1)),
+        "teacher": nn.Sequential(nn.Linear(2, 2), nn.Dropout()),
+        "frozen": nn.Linear(2, 2).requires_grad_(False),
+    }
+    for part in parts.values():
+        part.eval()
+    parts["head"].train()
+    parts["head"][1].eval()  # a layer frozen on purpose
+    modes = []
+
+    def step(step, batch):
+        modes.append({name: part.training for name, part in step.models.items()})
+        assert not step.models["head"][1].training
+        loss = step.models["head"](step.models["student"](batch)).mean()
+        step.descend("one", loss)
+        return loss
+
+    moves = [p for name in ("student", "head", "frozen") for p in parts[name].parameters()]
+    trainer = Trainer(parts, optimizer={"one": SGD(moves, lr=0.1)}, step=step, device="cpu")
+    trainer.fit([torch.randn(4, 2)], epochs=2)
+    assert modes == [{"student": True, "head": True, "teacher": False, "frozen": False}] * 2
