@@ -12,6 +12,7 @@ Source: Izmailov et al. 2018 (arXiv:1803.05407); ledger C11, B39.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Sequence
 from numbers import Real
@@ -45,6 +46,18 @@ class WeightAverage(Callback):
 
     def _make(self, model: nn.Module) -> AveragedModel:
         raise NotImplementedError
+
+    def rehearse(self, trainer: Trainer) -> None:
+        """Check before the first update that the model can be copied."""
+        try:
+            copy.deepcopy(trainer.model)
+        except Exception as error:
+            raise EngineError(
+                f"{type(self).__name__} averages into a copy of the model, but it cannot be copied "
+                f"({type(error).__name__}: {str(error).splitlines()[0][:120]}). Keep no tensor "
+                "with a graph as an attribute; instead of torch.nn.utils.weight_norm use "
+                "torch.nn.utils.parametrizations.weight_norm."
+            ) from error
 
     @property
     def model(self) -> nn.Module | None:

@@ -120,6 +120,16 @@ class KeepBest(Callback):
         """Forget an earlier run."""
         self.weights = None
 
+    def rehearse(self, trainer: Trainer) -> None:
+        """Check before the first update that the model's state can be copied."""
+        try:
+            copy.deepcopy(trainer.model.state_dict())
+        except Exception as error:
+            raise EngineError(
+                "KeepBest copies the model's state_dict, but what is in it cannot be copied "
+                f"({type(error).__name__}: {error}). Let get_extra_state return plain values."
+            ) from error
+
     def on_epoch_end(self, trainer: Trainer) -> None:
         if trainer.history.best_is_last:
             self.weights = copy.deepcopy(trainer.judged_model.state_dict())
