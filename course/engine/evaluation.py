@@ -59,7 +59,9 @@ def evaluate(
             precision: validation of a run in bf16 or fp16 is in fp32.
         metrics: More numbers, by name: an object with `update(outputs, targets)` and `compute()`
             (torchmetrics), or a function of outputs and targets that returns a value per example
-            [B] or their mean. Only these two: values per token or per class are refused.
+            [B] or their mean. Only these two: values per token or per class are refused. Where each
+            process has its own share, an object sees that share alone, unless its `compute()`
+            gathers the others', as torchmetrics' do.
 
     Returns:
         `loss` (mean over what the criterion averages over), `accuracy` if targets are classes (over
@@ -207,7 +209,8 @@ class Tally:
         return outputs.argmax(dim=self.class_dim) == targets
 
     def result(self) -> dict[str, float]:
-        """The means, as Python numbers; over all processes, if each has its own share."""
+        """The means, as Python numbers; over all processes, if each has its own share. What an
+        object with update() and compute() has seen is its own matter."""
         sums = {
             "loss": float(self.loss),
             "weight": float(self.weight),

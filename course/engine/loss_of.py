@@ -12,6 +12,9 @@ A batch is whatever the loader yields. By default it is a pair, and its loss is
         total = squared_error(decoded, images) + divergence(mean, log_var)    # sums over the batch
         return Loss(total / len(images), len(images), decoded, images)
 
+With several processes, `model` is in a wrapper that averages the gradients: call it as a whole,
+`model(...)`, not parts of it such as `model.head(...)`.
+
 An object may carry state from batch to batch, such as a recurrent net's hidden state. It is called
 like the function and may have the methods
 
@@ -55,8 +58,10 @@ class Loss(NamedTuple):
     value: Tensor
     """The loss on which `backward` is called, one number: the mean over what `weight` counts."""
     weight: Weight | None = None
-    """What the mean was divided by: examples, or unmasked targets; None counts the examples. 0: a
-    batch from which there is nothing to learn; alone in its window, it gives gradients of 0."""
+    """What the mean was divided by: examples, or unmasked targets; None counts the examples, of
+    nested lists as `course.state.num_examples` says. 0: a batch from which there is nothing to
+    learn; alone in its window, it gives gradients of 0, unless the value is 0/0: divide a masked
+    sum by `mask.sum().clamp(min=1)`."""
     outputs: Any = None
     """What accuracy and metrics are computed from; None if there is nothing to compare."""
     targets: Any = None

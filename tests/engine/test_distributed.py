@@ -221,3 +221,54 @@ def test_all_processes_decide_by_the_numbers_of_the_weights_that_are_saved(tmp_p
     assert first == second
     for _, best, true in first.values():
         assert best == pytest.approx(true, rel=1e-6)
+
+
+UNLIKE = """
+import sys, torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import TensorDataset
+from course.data import make_loader
+from course.engine import Loss, Trainer, num_ranks, process_group, rank
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head, self.spare = nn.Linear(4, 3), nn.Linear(3, 3), nn.Linear(3, 3)
+    def forward(self, inputs):
+        return self.head(self.body(inputs))
+
+def by_parts(model, batch):
+    return Loss(F.cross_entropy(model.head(model.body(batch[0])), batch[1]))
+
+torch.set_num_threads(1)
+with process_group() as device:
+    x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+    data = TensorDataset(x, x[:, :3].argmax(1))
+    loader = make_loader(data, 8, rank=rank(), num_ranks=num_ranks())
+    notes = []
+    for loss in ({"loss_of": by_parts}, {"criterion": nn.CrossEntropyLoss()}):
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        try:
+            Trainer(model, optimizer=optimizer, device=device, **loss).fit(loader, epochs=1)
+        except Exception as error:
+            notes.append(error.__notes__[-1])
+    torch.save(notes, f"{sys.argv[1]}/{rank()}.pt")
+"""
+
+
+@pytest.mark.slow
+def test_what_the_wrapper_of_several_processes_refuses_is_explained(tmp_path):
+    script = tmp_path / "job.py"
+    script.write_text(UNLIKE)
+    done = subprocess.run(
+        [*TORCHRUN, str(script), str(tmp_path)],
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    for rank_ in (0, 1):
+        parts, unused = torch.load(tmp_path / f"{rank_}.pt")
+        assert "calling parts such as model.head" in parts
+        assert "Freeze what is not used" in unused
