@@ -132,6 +132,11 @@ class RunRecord(AbstractContextManager):
         with _said_if_full(path), open(path, "a", encoding="utf-8") as file:
             file.write(text)
 
+    def forget_epoch(self, update: int) -> None:
+        """Drop from the log the line of an epoch that ended here, since it is measured again."""
+        if self.run_dir is not None:
+            _drop_lines_after(self.run_dir / METRICS, update, update - 1)
+
     def write(self, **more: Any) -> None:
         """Write `run.json`, completely or not at all."""
         if self.run_dir is None:

@@ -399,7 +399,8 @@ class Trainer:
             "seconds": round(time.perf_counter() - started, 3),
         }
         line = everybodys(line)[0]  # by which all processes decide alike
-        self.history.add(line)
+        if self.history.add(line):
+            self.record.forget_epoch(progress.update)
         preflight.warn_of_no_number(self.history)
         progress.recorded = progress.update
         self.record.log("epoch", line)
