@@ -74,6 +74,9 @@ def num_examples(value: Any) -> int | None:
     """
     if isinstance(value, Tensor):
         return len(value) if value.dim() else 1
+    fields = _fields(value)
+    if fields and all(isinstance(field, Tensor) and field.dim() for field in fields):
+        return len(fields[0])  # the hot path
     lengths = list(_lengths(value))
     rows = [length for length in lengths if length is not None]
     entries = _entries(value) if len(set(rows)) != 1 or _lists_examples(value) else None
