@@ -330,7 +330,7 @@ def _remedy(
 
 def _is_in_memory(loader: Any) -> bool:
     plain = getattr(loader, "collate_fn", None) is default_collate
-    return plain and isinstance(getattr(loader, "dataset", None), TensorDataset)
+    return plain and type(getattr(loader, "dataset", None)) is TensorDataset
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 `EMA` keeps an exponential running mean, `SWA` the plain mean from some epoch on, both with
 `torch.optim.swa_utils`. Training continues with its own weights; validation and `best.pt` use the
-averaged ones, and a resumed run keeps them.
+averaged ones, and a resumed run keeps them. What else a model holds, e.g. a plain factor that a
+callback changes, is not averaged: each validation takes it as it is then.
 
     Trainer(..., callbacks=[EMA(decay=0.999)])
 
@@ -11,6 +12,7 @@ Source: Izmailov et al. 2018 (arXiv:1803.05407); ledger C11, B39.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Sequence
 from numbers import Real
@@ -21,6 +23,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from course.engine.callbacks import Callback
 from course.engine.errors import EngineError
+from course.engine.module_state import ModuleState
+from course.state.generators import put_back, state_of
 
 if TYPE_CHECKING:
     from course.engine.trainer import Trainer
@@ -43,6 +47,18 @@ class WeightAverage(Callback):
     def _make(self, model: nn.Module) -> AveragedModel:
         raise NotImplementedError
 
+    def rehearse(self, trainer: Trainer) -> None:
+        """Check before the first update that the model can be copied."""
+        try:
+            copy.deepcopy(trainer.model)
+        except Exception as error:
+            raise EngineError(
+                f"{type(self).__name__} averages into a copy of the model, but it cannot be copied "
+                f"({type(error).__name__}: {str(error).splitlines()[0][:120]}). Keep no tensor "
+                "with a graph as an attribute; instead of torch.nn.utils.weight_norm use "
+                "torch.nn.utils.parametrizations.weight_norm."
+            ) from error
+
     @property
     def model(self) -> nn.Module | None:
         """The model with the averaged weights; None before the first average."""
@@ -58,6 +74,16 @@ class WeightAverage(Callback):
         if self.averaged is None:
             self.averaged = self._make(trainer.model)
         self.averaged.update_parameters(trainer.model)
+
+    def on_validation_start(self, trainer: Trainer) -> None:
+        """Let the averaged model have what the trained one holds beside its weights, e.g. a factor
+        that a callback anneals: a copy of the model keeps what was there when it was made."""
+        if self.model is None:
+            return
+        here, there = (ModuleState({"model": model}) for model in (self.model, trainer.model))
+        here.put_back(there.now())
+        for own, theirs in zip(here.generators(), there.generators(), strict=False):
+            put_back(own, state_of(theirs))
 
     def state_dict(self) -> dict[str, Any]:
         return {"averaged": None if self.averaged is None else self.averaged.state_dict()}
@@ -130,6 +156,7 @@ class SWA(WeightAverage):
         if epoch >= self.start and trainer.progress.epoch_is_whole and epoch > self.counted:
             self._update(trainer)
             self.counted = epoch  # once, also where its validation is repeated in a resumed run
+        super().on_validation_start(trainer)
 
     def reset(self) -> None:
         """Forget an earlier run."""

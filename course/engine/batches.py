@@ -32,6 +32,7 @@ from torch.utils.data import (
 
 from course.data.loading import Augmented, InMemoryLoader, draws_nothing_unkeyed, length_of
 from course.data.sampling import ResumableBatchSampler
+from course.data.workers import GuardedLoader
 from course.engine import unprofiled
 from course.engine.errors import CheckpointError
 from course.engine.own_state import OwnState
@@ -254,14 +255,18 @@ def seekable_part(loader: Any) -> Any:
 
 
 def all_targets(loader: Any) -> Tensor | None:
-    """Every target of a loader over tensors; None if they are loaded one by one or collated."""
-    if isinstance(targets := getattr(loader, "targets", None), Tensor):
-        return targets
-    dataset = getattr(loader, "dataset", None)
-    if isinstance(dataset, Augmented):
+    """Every target of a loader over tensors; None if they are loaded one by one or collated.
+
+    A subclass, of the loader or of its data set, may yield others than its tensors hold.
+    """
+    if type(loader) is InMemoryLoader:
+        return loader.targets
+    if type(loader) not in (DataLoader, GuardedLoader) or loader.collate_fn is not default_collate:
+        return None
+    dataset = loader.dataset
+    if type(dataset) is Augmented:
         dataset = dataset.dataset
-    plain = getattr(loader, "collate_fn", None) is default_collate
-    if not (plain and isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2):
+    if type(dataset) is not TensorDataset or len(dataset.tensors) != 2:
         return None
     return _drawn(loader, dataset.tensors[1])
 
@@ -271,7 +276,7 @@ def _drawn(loader: Any, targets: Tensor) -> Tensor | None:
     if type(loader.batch_sampler) in WHOLE:
         return targets
     inner = getattr(loader.batch_sampler, "sampler", loader.sampler)
-    if isinstance(inner, SubsetRandomSampler):
+    if type(inner) is SubsetRandomSampler:
         return targets[torch.as_tensor(inner.indices, dtype=torch.long)]
     return targets if type(inner) in WHOLE else None
 

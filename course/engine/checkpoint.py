@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import zipfile
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -217,7 +217,12 @@ def plain(value: Any, where: str = "state") -> Any:
     if isinstance(value, Counter):  # MultiStepLR's milestones; torch reads it back
         return Counter(dict(value))
     if isinstance(value, Mapping):
-        return {key: plain(item, f"{where}[{key!r}]") for key, item in value.items()}
+        items = {key: plain(item, f"{where}[{key!r}]") for key, item in value.items()}
+        if not hasattr(value, "_metadata"):
+            return items
+        state = OrderedDict(items)  # of a module: it finds there which version of it wrote this
+        state._metadata = plain(value._metadata, f"{where}._metadata")
+        return state
     for base in (list, tuple, set):  # a namedtuple is kept as a tuple
         if isinstance(value, base):
             return base([plain(item, f"{where}[...]") for item in value])

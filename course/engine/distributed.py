@@ -10,6 +10,9 @@ registration; after its first backward it refills them in the order in which gra
 three processes on, the position of a number in its bucket decides in which order it is added up, so
 a resumed run would round differently in its first update. Hence the buckets are fixed at once.
 
+A `loss_of` gets the wrapped model and calls it as a whole: `model(...)`, never `model.head(...)`.
+Every parameter that is not frozen takes part in every loss (`find_unused_parameters` stays off).
+
 Source: ledger C06, F43, F88, N52; "DistributedDataParallel" in the torch documentation.
 """
 
@@ -140,6 +143,14 @@ def share_criterion(criterion: Any) -> None:
     if num_ranks() > 1 and isinstance(criterion, nn.Module):
         for tensor in (*criterion.parameters(), *criterion.buffers()):
             dist.broadcast(tensor.detach(), 0)
+
+
+def share_buffers(model: nn.Module) -> None:
+    """Give every process the first one's buffers, which checkpoints hold: each has the running
+    statistics of its own share until the next forward in training."""
+    if num_ranks() > 1:
+        for buffer in model.buffers():
+            dist.broadcast(buffer.detach(), 0)
 
 
 def average_criterion_(criterion: Any, model: nn.Module) -> None:

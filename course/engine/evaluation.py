@@ -27,7 +27,6 @@ from course.engine.window import (
     Batch,
     Criterion,
     averages_elements,
-    ignored_index,
     is_known,
     num_examples,
 )
@@ -60,11 +59,13 @@ def evaluate(
             precision: validation of a run in bf16 or fp16 is in fp32.
         metrics: More numbers, by name: an object with `update(outputs, targets)` and `compute()`
             (torchmetrics), or a function of outputs and targets that returns a value per example
-            [B] or their mean. Only these two: values per token or per class are refused.
+            [B] or their mean. Only these two: values per token or per class are refused. Where each
+            process has its own share, an object sees that share alone, unless its `compute()`
+            gathers the others', as torchmetrics' do.
 
     Returns:
-        `loss` (mean over what the criterion averages over), `accuracy` if targets are classes,
-        `num_examples`, then `metrics`.
+        `loss` (mean over what the criterion averages over), `accuracy` if targets are classes (over
+        those that the criterion does not ignore), `num_examples`, then `metrics`.
 
     Raises:
         EngineError: The loader yields no batch, a metric's name is already taken, a metric returns
@@ -143,7 +144,6 @@ class Tally:
     ) -> None:
         self.device, self.shared = device, shared
         self.loss_of, self.criterion = loss_of, loss_of.criterion
-        self.ignore_index = ignored_index(self.criterion)
         self.binary = isinstance(self.criterion, nn.BCEWithLogitsLoss)
         self.loss = self.weight = self.correct = self.counted = torch.zeros((), device=device)
         self.num_examples = 0
@@ -179,8 +179,9 @@ class Tally:
         num = num_examples(targets) if targets is not None else nested.num_examples(batch) or 1
         self.num_examples += num
         if (right := self._right(outputs, targets)) is not None:
-            self.correct = self.correct + right.sum()
-            self.counted = self.counted + (targets.long() != self.ignore_index).sum()
+            counts = targets.long() != self.loss_of.ignore_index
+            self.correct = self.correct + (right & counts).sum()
+            self.counted = self.counted + counts.sum()
         for name, metric in self.metrics.items():
             if hasattr(metric, "update"):
                 metric.update(outputs, targets)
@@ -208,7 +209,8 @@ class Tally:
         return outputs.argmax(dim=self.class_dim) == targets
 
     def result(self) -> dict[str, float]:
-        """The means, as Python numbers; over all processes, if each has its own share."""
+        """The means, as Python numbers; over all processes, if each has its own share. What an
+        object with update() and compute() has seen is its own matter."""
         sums = {
             "loss": float(self.loss),
             "weight": float(self.weight),

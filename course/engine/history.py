@@ -28,10 +28,13 @@ class History:
     def __post_init__(self) -> None:
         check_mode(self.mode)
 
-    def add(self, epoch: dict[str, Any]) -> None:
+    def add(self, epoch: dict[str, Any]) -> bool:
         """Append the numbers of one epoch; the same moment measured again takes its line's place.
 
         That happens where a run ended with the last batch of a loader without a length.
+
+        Returns:
+            Whether it took a line's place.
         """
         if self.monitor not in epoch:
             raise EngineError(
@@ -39,11 +42,12 @@ class History:
             )
         if self.epochs and "updates" in epoch and _moment(self.epochs[-1]) == _moment(epoch):
             self.epochs[-1] = epoch  # the same weights: the best or not, as before
-            return
+            return True
         best = None if self.best_index is None else self.epochs[self.best_index][self.monitor]
         self.epochs.append(epoch)
         if better(epoch[self.monitor], best, mode=self.mode):
             self.best_index = len(self.epochs) - 1
+        return False
 
     @property
     def best(self) -> dict[str, Any]:

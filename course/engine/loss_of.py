@@ -12,6 +12,9 @@ A batch is whatever the loader yields. By default it is a pair, and its loss is
         total = squared_error(decoded, images) + divergence(mean, log_var)    # sums over the batch
         return Loss(total / len(images), len(images), decoded, images)
 
+With several processes, `model` is in a wrapper that averages the gradients: call it as a whole,
+`model(...)`, not parts of it such as `model.head(...)`.
+
 An object may carry state from batch to batch, such as a recurrent net's hidden state. It is called
 like the function and may have the methods
 
@@ -25,6 +28,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -35,10 +39,13 @@ from course.engine.errors import EngineError
 from course.engine.weighing import Measured, measure
 from course.engine.window import (
     Criterion,
+    Weigher,
     Weight,
     as_pair,
+    ignored_index,
     is_known,
     num_examples,
+    unmasked,
     weighing,
     weighing_all,
 )
@@ -51,8 +58,10 @@ class Loss(NamedTuple):
     value: Tensor
     """The loss on which `backward` is called, one number: the mean over what `weight` counts."""
     weight: Weight | None = None
-    """What the mean was divided by: examples, or unmasked targets; None counts the examples. 0: a
-    batch from which there is nothing to learn; alone in its window, it gives gradients of 0."""
+    """What the mean was divided by: examples, or unmasked targets; None counts the examples, of
+    nested lists as `course.state.num_examples` says. 0: a batch from which there is nothing to
+    learn; alone in its window, it gives gradients of 0, unless the value is 0/0: divide a masked
+    sum by `mask.sum().clamp(min=1)`."""
     outputs: Any = None
     """What accuracy and metrics are computed from; None if there is nothing to compare."""
     targets: Any = None
@@ -129,6 +138,16 @@ class Seam:
     batch."""
     takes_gradients = False
     """True if the loss itself differentiates, so that it needs a graph in validation too."""
+    criterion: Any
+    weigher: Weigher | None
+
+    @property
+    def ignore_index(self) -> int:
+        """The class that does not count: measured, as the criterion names it, or else -100."""
+        weigh = self.weigher[0] if self.weigher else None
+        if isinstance(weigh, partial) and weigh.func is unmasked:
+            return weigh.args[0]
+        return ignored_index(self.criterion)
 
 
 class PairLoss(Seam):

@@ -198,7 +198,7 @@ class OneGraph:
         elif weight is None:
             weight = examples_in(Loss(value), batch)
         wanted = measure_norm or self.max_norm is not None
-        mean = value / weight if sums else value
+        mean = value / weight if sums and (isinstance(weight, Tensor) or weight) else value
         return StepReport(mean, weight, norm if wanted else None, found)
 
     def _admit(self, key: Any, batch: Any) -> Graph | None:

@@ -325,6 +325,17 @@ def warn_of_batch_norm(model: nn.Module, accum_steps: int) -> None:
         )
 
 
+OF_SEVERAL_PROCESSES = {
+    "'DistributedDataParallel' object has no attribute": "With several processes, loss_of gets the "
+    "model in a wrapper that averages the gradients where model(...) itself is called. Let forward "
+    "return all that the loss needs, instead of calling parts such as model.head(...).",
+    "find_unused_parameters": "With several processes, every parameter that is not frozen must be "
+    "used in every loss: the trainer leaves find_unused_parameters off. Freeze what is not used: "
+    "part.requires_grad_(False).",
+}
+"""What torch says of its wrapper, and what it means here."""
+
+
 def located(
     error: Exception, progress: Progress, num_micro_batches: int, moved: Sequence[str] = ()
 ) -> Exception:
@@ -342,6 +353,9 @@ def located(
         return type(error)(f"{where}: {error}" + (f" {stepped}." if moved else ""))
     kept = "the weights are as they were before this update"
     error.add_note(f"{where}: {stepped if moved else kept}.")
+    for words, explained in OF_SEVERAL_PROCESSES.items():
+        if words in str(error):
+            error.add_note(explained)
     return error
 
 

@@ -161,7 +161,8 @@ class Progress:
             if skipped:
                 sums.skipped += 1
                 continue
-            sums.loss += loss * weight
+            if weight:  # else the mean may be 0/0
+                sums.loss += loss * weight
             sums.weight += weight
             if norm is not None:
                 sums.norm += norm

@@ -102,9 +102,9 @@ class RunRecord(AbstractContextManager):
         self.content: dict[str, Any] = {}
 
     def open(self, run_dir: Path, resumed_from: Path | None) -> None:
-        """Prepare the directory: empty for a fresh run, as it was then for a resumed one."""
+        """Prepare the directory: as it was then for a run that continues in its own, else empty."""
         _warn_of_another_process(run_dir)
-        if resumed_from is None:
+        if resumed_from is None or run_dir.resolve() not in resumed_from.resolve().parents:
             set_aside(run_dir)
         make_directory(run_dir)
         if resumed_from is not None:
@@ -121,7 +121,7 @@ class RunRecord(AbstractContextManager):
                 *earlier.get("resumed", []),
                 {"at": _now(), "update": update},
             ]
-            _drop_lines_after(run_dir / METRICS, update)
+            _drop_lines_after(run_dir / METRICS, update, self.trainer.progress.recorded)
 
     def log(self, kind: str, line: Mapping[str, Any]) -> None:
         """Append one line to the log."""
@@ -131,6 +131,11 @@ class RunRecord(AbstractContextManager):
         path = self.run_dir / METRICS
         with _said_if_full(path), open(path, "a", encoding="utf-8") as file:
             file.write(text)
+
+    def forget_epoch(self, update: int) -> None:
+        """Drop from the log the line of an epoch that ended here, since it is measured again."""
+        if self.run_dir is not None:
+            _drop_lines_after(self.run_dir / METRICS, update, update - 1)
 
     def write(self, **more: Any) -> None:
         """Write `run.json`, completely or not at all."""
@@ -409,8 +414,9 @@ def _groups_of(optimizer: Any) -> dict[str, Any]:
     for number, group in enumerate(optimizer.param_groups):
         own = group | {"lr": group.get("initial_lr", group["lr"])}
         end = f".{number}" if number else ""
-        left_out = ("params", "initial_lr")
-        settings |= {f"optimizer.{n}{end}": v for n, v in own.items() if n not in left_out}
+        own = {n: v for n, v in own.items() if n not in ("params", "initial_lr")}
+        own = {n: v.tolist() if isinstance(v, Tensor) else v for n, v in own.items()}
+        settings |= {f"optimizer.{name}{end}": value for name, value in own.items()}
     return settings
 
 
@@ -472,10 +478,17 @@ def _settings_of(callbacks: Sequence[Any]) -> dict[str, Any]:
     return found
 
 
-def _drop_lines_after(path: Path, update: int) -> None:
-    """Forget what a killed run logged after the checkpoint from which it goes on."""
+def _drop_lines_after(path: Path, update: int, recorded: int) -> None:
+    """Forget what a killed run logged after the checkpoint from which it goes on.
+
+    Args:
+        recorded: The update of the last epoch's line; an epoch that ended after it is validated
+            again, also where the checkpoint was written at its last update.
+    """
     kept = [
-        line for line in log_lines(path) if line.get("update", line.get("updates", 0)) <= update
+        line
+        for line in log_lines(path)
+        if line.get("update", 0) <= update and line.get("updates", 0) <= recorded
     ]
     _replace(path, "".join(json.dumps(line) + "\n" for line in kept))
 

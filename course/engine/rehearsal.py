@@ -2,8 +2,9 @@
 
 A metric that cannot be computed, a monitored number that no epoch has, a disk that cannot be
 written: without a rehearsal, each is found only when an epoch's work is done. Here one batch is
-validated, the names of an epoch's numbers are checked, and one checkpoint is written and read back.
-Everything is then restored, and nothing was trained.
+validated, the names of an epoch's numbers are checked, averages and the best epoch's weights are
+copied, and one checkpoint is written and read back. Everything is then restored, and nothing was
+trained.
 
 A model with lazy layers is made by its first forward, so for it nothing is tried out.
 
@@ -50,6 +51,8 @@ def rehearse(trainer: Trainer, val_loader: Any) -> None:
     for callback in trainer.callbacks:
         if hasattr(callback, "check") and not own:
             callback.check(trainer, names)
+        if hasattr(callback, "rehearse") and not _is_lazy(trainer.model):
+            callback.rehearse(trainer)
     if trainer.run_dir is not None and not _is_lazy(trainer.model):
         _write_and_read(trainer)
 

@@ -1,9 +1,9 @@
 """Resume: what a checkpoint of a run holds, and how a run continues from one.
 
 It holds everything that the next step depends on: weights, optimizer, scheduler, scaler, the
-position in the epoch with the sums so far, every generator (those of both loaders too), what is
-frozen or in eval mode, the history, and what callbacks remember. A run that was killed and resumed
-ends bit for bit like one that was not.
+position in the epoch with the sums so far, every generator (also those that loaders, model and loss
+hold), what is frozen or in eval mode, the history, and what callbacks remember. A run that was
+killed and resumed ends bit for bit like one that was not.
 
 Checkpoints are written between two windows. A run that is killed inside a window continues from the
 end of the last window, so a partly accumulated gradient is never needed.
@@ -28,6 +28,7 @@ from course.engine.errors import CheckpointError
 from course.engine.record import SINCE_BATCH_SIZE, compared, kind_of
 from course.engine.weighing import measured_there
 from course.state import rng_state, set_rng_state
+from course.state.generators import put_back, state_of
 
 if TYPE_CHECKING:
     from course.engine.trainer import Trainer
@@ -63,6 +64,7 @@ def collect(trainer: Trainer) -> dict[str, Any]:
                 "sums": trainer.progress.state_dict(),
                 "weighting": _weighting_of(trainer),
                 "modules": trainer.modules.changed(),
+                "generators": [state_of(own) for own in trainer.modules.generators()],
             }
         ),
     }
@@ -111,6 +113,8 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
     loaders = [(loader, there) for loader, there in loaders if loader is not None and there]
     for loader, there in loaders:
         loader.check(there, accepted=trainer.plan.on_change == "accept")
+    generators = trainer.modules.generators()
+    _check_generators(generators, mine.get("generators"), path)
     try:
         _load_accepted(trainer, state, changed)
     except (ValueError, KeyError) as error:
@@ -123,6 +127,8 @@ def restore(trainer: Trainer, resume: Path | str | None) -> Path | None:
     if state.get("criterion") and hasattr(loss, "load_state_dict"):
         loss.load_state_dict(state["criterion"])
     trainer.modules.put_back(mine.get("modules", {}))
+    for own, there in zip(generators, mine.get("generators", ()), strict=False):
+        put_back(own, there)
     same = not any(name.startswith("criterion") for name in changed)
     if same and (weighting := mine.get("weighting")):
         trainer.loss_of.remember(measured_there(loss, weighting, trainer.device))
@@ -307,6 +313,16 @@ def _check_order(there: list[list[str]] | None, here: list[list[str]], path: Pat
                 "so its state would go to other weights. Build it from the parameters in the same "
                 "order as for that run."
             )
+
+
+def _check_generators(here: list[Any], there: list[Any] | None, path: Path) -> None:
+    """As many as there, unless an earlier version wrote it: they are put back by position."""
+    if there is not None and len(here) != len(there):
+        raise CheckpointError(
+            f"{path}: model, loss and step hold {len(here)} generators, but held {len(there)} when "
+            "it was written, so their random numbers would not be the same. Build them as they "
+            "were built for that run."
+        )
 
 
 def _load_accepted(trainer: Trainer, state: dict[str, Any], changed: dict[str, Any]) -> None:

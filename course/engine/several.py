@@ -41,7 +41,7 @@ from course.engine.nonfinite import found_nonfinite, nonfinite_error
 from course.engine.precision import Precision
 from course.engine.progress import StepReport
 from course.engine.unprofiled import zero_grad
-from course.state import moved, nested
+from course.state import moved, nested, train_mode_
 
 OwnStep = Callable[["Step", Any], Tensor | Mapping[str, Tensor]]
 
@@ -110,6 +110,8 @@ class Step:
         self.found_nonfinite = False
         self.moved: list[str] = []
         """Optimizers stepped so far in this call of the user's function."""
+        self.unscaled: set[str] = set()
+        """Optimizers whose gradients were unscaled since the scale was last adapted."""
 
     def descend(self, name: str, loss: Tensor, *, retain_graph: bool = False) -> None:
         """Make one step with one optimizer: zero_grad, backward, unscale, clip, step.
@@ -127,6 +129,9 @@ class Step:
         check_value(loss)
         parameters = parameters_of(optimizer)
         zero_grad(parameters)
+        if name in self.unscaled:  # a scaler wants to be updated before the same one's next step
+            self._adapt_scale()
+        self.unscaled.add(name)
         with self.precision.plain:
             self.precision.backward(loss, retain_graph=retain_graph)
         self.precision.unscale_(optimizer)
@@ -140,7 +145,13 @@ class Step:
         if self.max_norm is not None:
             clip_(parameters, norm, self.max_norm)
         self.precision.step(optimizer, update_scale=False)
+        torch.clear_autocast_cache()  # holds 16-bit copies of the weights as they were
         self.moved.append(name)
+
+    def _adapt_scale(self) -> None:
+        """Under fp16, by what was found in the gradients of all optimizers since the last time."""
+        self.precision.overflowed()
+        self.unscaled = set()
 
     def take(self, own: OwnStep, batch: Any) -> StepReport:
         """Call the user's function on one batch."""
@@ -149,7 +160,7 @@ class Step:
         with self.precision.autocast:
             numbers = _named(own(self, batch))
         if self.norms:
-            self.precision.overflowed()  # under fp16 the scale is adapted once, after all of them
+            self._adapt_scale()
         elif not self.found_nonfinite:
             raise EngineError(
                 "the step moved nothing: it never called step.descend(name, loss). The optimizers "
@@ -159,6 +170,17 @@ class Step:
         main = next(iter(numbers.values()))
         weight = nested.num_examples(batch) or 1
         return StepReport(main, weight, norm, self.found_nonfinite, numbers)
+
+
+def train_mode_of_parts_(models: nn.Module, optimizers: Optimizers) -> None:
+    """Train mode for each of several models that an optimizer moves; a teacher keeps its own."""
+    if not isinstance(models, nn.ModuleDict):
+        train_mode_(models)
+        return
+    moved_here = set(map(id, parameters_of(optimizers)))
+    for model in models.values():
+        if any(p.requires_grad and id(p) in moved_here for p in model.parameters()):
+            train_mode_(model)
 
 
 def _named(result: Any) -> dict[str, Tensor]:

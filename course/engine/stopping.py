@@ -9,6 +9,7 @@ ledger C11, C13, N53, F111, K29, B39.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -119,10 +120,19 @@ class KeepBest(Callback):
         """Forget an earlier run."""
         self.weights = None
 
+    def rehearse(self, trainer: Trainer) -> None:
+        """Check before the first update that the model's state can be copied."""
+        try:
+            copy.deepcopy(trainer.model.state_dict())
+        except Exception as error:
+            raise EngineError(
+                "KeepBest copies the model's state_dict, but what is in it cannot be copied "
+                f"({type(error).__name__}: {error}). Let get_extra_state return plain values."
+            ) from error
+
     def on_epoch_end(self, trainer: Trainer) -> None:
         if trainer.history.best_is_last:
-            state = trainer.judged_model.state_dict()
-            self.weights = {name: tensor.detach().clone() for name, tensor in state.items()}
+            self.weights = copy.deepcopy(trainer.judged_model.state_dict())
 
     def restore(self, trainer: Trainer) -> None:
         """Load the best epoch's weights into the trainer's model."""

@@ -29,7 +29,15 @@ from course.engine.averaging import WeightAverage
 from course.engine.batches import EpochBatches, ValidationBatches
 from course.engine.callbacks import Callback, Callbacks, check_callbacks
 from course.engine.clipping import Ceiling
-from course.engine.distributed import num_ranks, rank, share_criterion, share_gradients, summed
+from course.engine.distributed import (
+    everybodys,
+    num_ranks,
+    rank,
+    share_buffers,
+    share_criterion,
+    share_gradients,
+    summed,
+)
 from course.engine.errors import CheckpointError, EngineError, NonFiniteError
 from course.engine.evaluation import evaluate
 from course.engine.history import History
@@ -42,7 +50,7 @@ from course.engine.progress import Plan, Progress, StepReport, Sums
 from course.engine.record import RunRecord, describe
 from course.engine.rehearsal import rehearse
 from course.engine.resume import collect, restore
-from course.engine.several import OwnStep, Step
+from course.engine.several import OwnStep, Step, train_mode_of_parts_
 from course.engine.step import train_step
 from course.engine.window import Batch, Criterion
 from course.state import seed_everything, train_mode_, undisturbed
@@ -215,7 +223,9 @@ class Trainer:
                 callback.reset()
         if self.run_dir is not None or resume is not None:
             self.description = describe(self, val_loader, config)
-            self.modules = ModuleState({"model": self.model, "loss": self.given_loss})
+            self.modules = ModuleState(
+                {"model": self.model, "loss": self.given_loss, "step": self.own_step}
+            )
         self.one_graph = OneGraph(self) if self.compile == "step" else None
         self._runs_alone = (
             not self.hooks.during_epochs
@@ -283,7 +293,10 @@ class Trainer:
     def _train_epoch(self) -> None:
         """Train on the rest of the epoch under way, or on as much of it as the run lasts."""
         progress, plan = self.progress, self.plan
-        train_mode_(self.model)
+        if self.own_step is None:
+            train_mode_(self.model)
+        else:
+            train_mode_of_parts_(self.model, self.optimizer)
         if not progress.update and self.own_step is None:
             self.loss_of.check = partial(
                 preflight.check_pair,
@@ -368,6 +381,7 @@ class Trainer:
             **progress.named_means(),
         }
         if val_loader is not None:
+            share_buffers(self.judged_model)
             with self._epoch_kept(), undisturbed(self.device):
                 validation = evaluate(
                     self.judged_model,
@@ -379,12 +393,14 @@ class Trainer:
             del validation["num_examples"]
             line |= {f"val_{name}": value for name, value in validation.items()}
         line |= {
-            "lr": self.optimizer.param_groups[0]["lr"],
+            "lr": self._rate,
             "grad_norm": progress.sums.mean_norm,
             "skipped": progress.sums.skipped,  # the same in every process
             "seconds": round(time.perf_counter() - started, 3),
         }
-        self.history.add(line)
+        line = everybodys(line)[0]  # by which all processes decide alike
+        if self.history.add(line):
+            self.record.forget_epoch(progress.update)
         preflight.warn_of_no_number(self.history)
         progress.recorded = progress.update
         self.record.log("epoch", line)
@@ -431,9 +447,14 @@ class Trainer:
             )
         if not (line := progress.log_line()):
             return
-        line["lr"] = self.optimizer.param_groups[0]["lr"]
+        line["lr"] = self._rate
         self.record.log("update", line)
         self.hooks.on_log(line)
+
+    @property
+    def _rate(self) -> float:
+        """The first group's learning rate as it is now; schedules fill a tensor in place."""
+        return float(self.optimizer.param_groups[0]["lr"])
 
     def _schedule(self, moment: str) -> None:
         """Step the scheduler if it counts what has just ended: never a micro-batch."""

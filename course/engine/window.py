@@ -113,8 +113,9 @@ class Window:
         return self.weights[index] * self.num_ranks / self.total
 
     def mean(self, entered: Tensor) -> Tensor:
-        """The mean loss, from the sum of what entered `backward`."""
-        return entered / self.total if self.sums else entered
+        """The mean loss, from the sum of what entered `backward`; 0 where nothing counts."""
+        known = isinstance(self.total, Tensor) or self.total
+        return entered / self.total if self.sums and known else entered
 
     @property
     def counted(self) -> Weight:
@@ -126,10 +127,15 @@ class Window:
         loss = loss.value
         if len(self.weights) == 1 and self.num_ranks == 1:
             return loss
-        weight = self.weights[index]
-        if isinstance(weight, Tensor):  # where all targets are masked, the mean is 0/0
-            return torch.where(weight > 0, loss * self.share(index), 0.0)
-        return loss * self.share(index) if weight else loss.nan_to_num() * 0.0
+        if self.sums:
+            return loss * self.share(index)
+        weight = self.weights[index]  # where all targets are masked, it is 0, and the mean 0/0
+        if isinstance(weight, Tensor):  # in a window of nothing else, 0/0 again: it is refused
+            return torch.where(weight > 0, loss * self.share(index), 0.0 / self.total)
+        if weight:
+            return loss * self.share(index)
+        nothing = loss.nan_to_num() * 0.0
+        return nothing / self.total if isinstance(self.total, Tensor) or self.total else loss
 
     def counts_nothing(self, index: int) -> bool:
         """Whether all targets of a micro-batch are masked, while the window has others."""
@@ -147,8 +153,8 @@ class Window:
 class OpenWindow:
     """A window whose weights are known only when its losses are.
 
-    Each loss enters `backward` as if all micro-batches had the weight of the first. At the end the
-    gradients are multiplied by one factor, which is 1 if that was the case.
+    Each loss enters `backward` as if all micro-batches had the weight of the first that has one. At
+    the end the gradients are multiplied by one factor, which is 1 if that was the case.
     """
 
     def __init__(
@@ -162,8 +168,8 @@ class OpenWindow:
         self.num, self.weigh = num_micro_batches, weigh
         self.num_ranks, self.sum_up = num_ranks, sum_up
         self.weights: list[Weight] = []
-        self.unit: Weight = 1.0
-        """The assumed weight of all micro-batches together."""
+        self.first: Weight = 0.0 if sum_up is None else 1.0  # other processes have other weights
+        """The first weight above 0: those before it entered nothing."""
         self.total: Weight = 0.0
         self.sums = False
 
@@ -177,10 +183,10 @@ class OpenWindow:
         weight = self.weigh(loss.targets) if weight is None else weight
         if isinstance(weight, Tensor) and weight.device.type == "cpu":
             weight = weight.item()
-        if not self.weights:
-            first = weight if self.sum_up is None else 1.0  # other processes have other weights
-            self.unit = self.num * (first.clamp(min=1e-9) if isinstance(first, Tensor) else first)
-            self.unit = self.unit if isinstance(self.unit, Tensor) or self.unit else self.num
+        if isinstance(self.first, Tensor):
+            self.first = torch.where(self.first > 0, self.first, weight)
+        else:
+            self.first = self.first or weight
         self.weights.append(weight)
         if self.sums:
             return loss.value * self.num_ranks if self.num_ranks > 1 else loss.value
@@ -189,6 +195,16 @@ class OpenWindow:
         if weight == self.unit:
             return loss.value
         return loss.value * (weight / self.unit) if weight else loss.value.nan_to_num() * 0.0
+
+    @property
+    def unit(self) -> Weight:
+        """The assumed weight of all micro-batches together."""
+        return self.num * _above_0(self.first)
+
+    @property
+    def _of_total(self) -> Weight:
+        """The assumed weight as a multiple of the true one."""
+        return self.unit / _above_0(self.total)
 
     def settle_(self, parameters: Iterable[Tensor]) -> None:
         """Divide the gradients by the window's true weight."""
@@ -199,7 +215,7 @@ class OpenWindow:
             return
         if not isinstance(self.total, Tensor) and not self.total:
             return  # nothing to learn from: the gradients are 0
-        factor = self.unit * self.num_ranks / self.total if self.num > 1 or self.sum_up else 1.0
+        factor = self.num_ranks * self._of_total if self.num > 1 or self.sum_up else 1.0
         if not isinstance(factor, Tensor) and factor == 1:
             return
         for parameter in parameters:
@@ -210,12 +226,17 @@ class OpenWindow:
         """The mean loss, from the sum of what entered `backward`."""
         if not isinstance(self.total, Tensor) and not self.total:
             return entered
-        return entered / self.total if self.sums else entered * (self.unit / self.total)
+        return entered / self.total if self.sums else entered * self._of_total
 
     @property
     def counted(self) -> Weight:
         """What this process's mean stands for; over all processes it adds up to the total."""
         return self.total if self.num_ranks == 1 else self.total / self.num_ranks
+
+
+def _above_0(weight: Weight) -> Weight:
+    """A weight by which may be divided; a tensor is not read."""
+    return weight.clamp(min=1e-9) if isinstance(weight, Tensor) else weight or 1.0
 
 
 def weighing(criterion: Criterion) -> Weigher:

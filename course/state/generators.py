@@ -1,9 +1,10 @@
-"""Generators that a loader holds: found wherever they are, saved, and restored.
+"""Generators that a loader, a model or a loss holds: found wherever they are, saved, and restored.
 
 A data set, transform, sampler or collate function may draw from its own generator. The global ones
 are in every checkpoint; these would start from scratch in a resumed run. So they are searched for
-in everything the loader is made of: attributes, lists, dictionaries, closures. States go into the
-checkpoint as tensors and text, which `weights_only=True` reads.
+in everything the loader is made of: attributes, lists, dictionaries, closures, and the globals that
+a function names. States go into the checkpoint as tensors and text, which `weights_only=True`
+reads.
 
 Source: Lecture 3, "Saving and loading"; ledger C10, C14, F86, F103.
 """
@@ -73,6 +74,8 @@ def inside(thing: Any) -> Iterator[Any]:
                 yield cell.cell_contents
             except ValueError:  # not yet assigned
                 continue
+        read = (thing.__globals__.get(name) for name in thing.__code__.co_names)
+        yield from (value for value in read if isinstance(value, Own))
     elif isinstance(state := getattr(thing, "__dict__", None), dict):
         # A DataLoader's iterator and its workers are of this process only.
         yield from (value for name, value in state.items() if name != "_iterator")

@@ -65,22 +65,75 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 def num_examples(value: Any) -> int | None:
-    """Length of the first tensor in `value`; None where there is none.
+    """How many examples a batch holds; None where it holds nothing that can be counted.
 
-    Of a `PackedSequence`, the number of sequences; of texts and numbers in a list, their number.
+    Tensors of one length have a row per example, as torch's `default_collate` makes them. Where
+    lengths differ, or lists hold dictionaries, numbers or 0-d tensors, the lists have an entry per
+    example, e.g. images and the boxes in them; else the first tensor decides. Of a
+    `PackedSequence`, the number of sequences; of texts and numbers in a list, their number.
 
     >>> num_examples({"name": ["a", "b"], "inputs": torch.zeros(2, 3)})
     2
+    >>> num_examples(([torch.zeros(3, 8, 8)] * 4, [{"boxes": torch.zeros(5, 4)}] * 4))
+    4
     """
-    leaves = tree_leaves(value, _is_whole)
-    for leaf in leaves:
+    if isinstance(value, Tensor):
+        return len(value) if value.dim() else 1
+    fields = _fields(value)
+    if fields and all(isinstance(field, Tensor) and field.dim() for field in fields):
+        return len(fields[0])  # the hot path
+    lengths = list(_lengths(value))
+    rows = [length for length in lengths if length is not None]
+    entries = _entries(value) if len(set(rows)) != 1 or _lists_examples(value) else None
+    if entries is not None:
+        return entries
+    if lengths:
+        return rows[0] if rows else 1
+    return len(value) if value and isinstance(value, (list, tuple)) else None
+
+
+def _lengths(value: Any) -> Iterator[int | None]:
+    """The length of each tensor in `value`; None for a 0-d one."""
+    for leaf in tree_leaves(value, _is_whole):
         if isinstance(leaf, PackedSequence):
-            return int(leaf.batch_sizes[0])
-        if isinstance(leaf, Tensor):
-            return len(leaf) if leaf.dim() else 1
-        if (parts := _parts_of(leaf)) is not None and (found := num_examples(parts)) is not None:
-            return found
-    return len(value) if leaves and isinstance(value, (list, tuple)) else None
+            yield int(leaf.batch_sizes[0])
+        elif isinstance(leaf, Tensor):
+            yield len(leaf) if leaf.dim() else None
+        elif (parts := _parts_of(leaf)) is not None:
+            yield from _lengths(parts)
+
+
+def _lists_examples(value: Any) -> bool:
+    """Whether lists in a batch hold what is no field of a batch, so that an entry is an example."""
+    fields = _fields(value)
+    if fields and all(isinstance(field, Mapping) for field in fields):
+        return not isinstance(value, Mapping) and None in _lengths(value)
+    entries = [entry for field in fields if isinstance(field, (list, tuple)) for entry in field]
+    return any(isinstance(e, (Mapping, int, float, str)) or _is_0d(e) for e in entries)
+
+
+def _entries(value: Any) -> int | None:
+    """The length that lists side by side have in common, with tensors beside them; None without."""
+    fields = _fields(value)
+    if any(isinstance(field, (list, tuple)) for field in fields):
+        several = (field for field in fields if isinstance(field, (list, tuple, Tensor)))
+        lengths = {len(field) for field in several if not _is_0d(field)}
+        return lengths.pop() if len(lengths) == 1 else None
+    one_each = not isinstance(value, Mapping) and all(
+        isinstance(field, Mapping) or _is_0d(field) for field in fields
+    )
+    return len(fields) if fields and one_each else None
+
+
+def _fields(value: Any) -> list[Any]:
+    """What a batch has side by side: the parts of a tuple, list or dictionary."""
+    if isinstance(value, Mapping):
+        return list(value.values())
+    return list(value) if isinstance(value, (list, tuple)) else []
+
+
+def _is_0d(value: Any) -> bool:
+    return isinstance(value, Tensor) and not value.dim()
 
 
 def mapped(change: Change, value: Any) -> Any:

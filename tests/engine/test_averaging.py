@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 from torch import nn
 from torch.optim import SGD
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from course.engine import EMA, SWA, Callback, EngineError, Trainer, load_weights
+from course.engine import EMA, SWA, Callback, EngineError, KeepBest, Trainer, load_weights
 
 X = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
@@ -137,3 +139,87 @@ def test_a_callback_that_holds_some_other_model_does_not_replace_the_judged_one(
     load_weights(best, tmp_path / "run" / "best.pt")
     assert torch.equal(best[0].weight, model[0].weight)
     assert torch.equal(model[0].weight, plain[0].weight)
+
+
+class Annealed(nn.Module):
+    """Its outputs depend on a plain number and a plain tensor, which change during the run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.alpha, self.mean = nn.Linear(4, 2), 0.0, torch.zeros(4)
+        self.draw = torch.Generator().manual_seed(0)
+
+    def forward(self, inputs):
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * inputs.mean(0)
+        noise = torch.rand(1, generator=self.draw)
+        return self.linear(inputs - self.mean) * (self.alpha + noise)
+
+
+class Anneal(Callback):
+    def on_epoch_start(self, trainer):
+        trainer.model.alpha = float(trainer.progress.epoch)
+
+
+@pytest.mark.parametrize("average", [lambda: EMA(0.5), lambda: SWA(2)], ids=["EMA", "SWA"])
+def test_what_is_not_averaged_is_as_in_the_trained_model_also_in_a_resumed_run(average, tmp_path):
+    def fit(directory, average, epochs=4, resume=None):
+        torch.manual_seed(0)
+        model = Annealed()
+        trainer = Trainer(
+            model, CRITERION, SGD(model.parameters(), lr=0.5), device="cpu",
+            callbacks=[Anneal(), average], run_dir=directory,
+        )  # fmt: skip
+        history = trainer.fit(BATCHES, BATCHES, epochs=epochs, resume=resume, progress=False)
+        assert average.model.alpha == model.alpha == 4.0 or epochs < 4
+        assert epochs < 4 or torch.equal(average.model.mean, model.mean)
+        return history.column("val_loss")
+
+    expected = fit(None, average())
+    fit(tmp_path / "run", average(), epochs=2)
+    assert fit(tmp_path / "run", average(), resume="auto") == expected
+
+
+class WithExtra(nn.Linear):
+    """Its state_dict also holds what is no tensor."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.extra = {"scale": 1.0}
+
+    def get_extra_state(self):
+        return self.extra
+
+    def set_extra_state(self, state):
+        self.extra = state
+
+
+def of_model(model, *callbacks):
+    optimizer = SGD(model.parameters(), lr=0.1)
+    return Trainer(model, CRITERION, optimizer, callbacks=callbacks, device="cpu")
+
+
+@pytest.mark.parametrize(
+    "callback", [KeepBest, EMA, lambda: SWA(1)], ids=["KeepBest", "EMA", "SWA"]
+)
+def test_a_state_of_more_than_tensors_is_kept_and_averaged(callback):
+    callback = callback()
+    trainer = of_model(WithExtra(4, 2), callback)
+    trainer.fit(BATCHES, epochs=2)
+    if isinstance(callback, KeepBest):
+        trainer.model.extra = {"scale": 2.0}
+        callback.restore(trainer)
+        assert trainer.model.extra == {"scale": 1.0}
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*deprecated")
+def test_what_cannot_be_copied_after_an_epoch_is_said_before_the_first_update():
+    model = nn.utils.weight_norm(nn.Linear(4, 2))
+    with pytest.raises(
+        EngineError, match=r"SWA averages into a copy.*parametrizations.weight_norm"
+    ):
+        of_model(model, SWA(2)).fit(BATCHES, epochs=3)
+    model = WithExtra(4, 2)
+    model.extra = {"lock": threading.Lock()}
+    with pytest.raises(EngineError, match=r"KeepBest copies.*get_extra_state"):
+        of_model(model, KeepBest()).fit(BATCHES, epochs=3)

@@ -156,3 +156,119 @@ def test_two_processes_on_the_second_device_end_with_the_cpus_bits(tmp_path):
                 assert torch.equal(weight, found["cpu"]["weights"][part][name]), name
                 assert torch.equal(weight, first["cpu"]["weights"][part][name]), name
     assert any(epoch[0] != first["cpu"]["losses"][0][0] for epoch in first["cpu"]["losses"])
+
+
+VALIDATED = """
+import sys, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from course.data import make_loader
+from course.engine import EMA, EarlyStopping, Trainer, evaluate, load_weights, num_ranks
+from course.engine import process_group, rank
+
+class Seen:  # of each process's own share
+    def reset(self):
+        self.num = torch.rand(()).item()
+    def update(self, outputs, targets):
+        self.num += len(targets)
+    def compute(self):
+        return self.num + rank()
+
+torch.set_num_threads(1)
+found = {}
+with process_group() as device:
+    torch.manual_seed(0)
+    x, v = torch.randn(64, 5), torch.randn(40, 5)
+    data, held_out = (TensorDataset(t, (t.sum(1) > 0).long()) for t in (x, v))
+    share = {"rank": rank(), "num_ranks": num_ranks()}
+    for callbacks in ([EarlyStopping(1)], [EarlyStopping(1), EMA(0.5)]):
+        for name, val_loader in (
+            ("whole", DataLoader(held_out, 20)), ("shares", make_loader(held_out, 20, **share))
+        ):
+            torch.manual_seed(0)
+            model = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+            scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+            name += str(len(callbacks))
+            trainer = Trainer(
+                model, nn.CrossEntropyLoss(), optimizer, scheduler=scheduler,
+                schedule_per="metric", callbacks=callbacks, device=device,
+                run_dir=f"{sys.argv[1]}/{name}",
+            )
+            history = trainer.fit(
+                make_loader(data, 8, shuffle=True, **share), val_loader, epochs=6,
+                metrics={"seen": Seen()}, progress=False,
+            )
+            load_weights(model, f"{sys.argv[1]}/{name}/best.pt")
+            true = evaluate(model, DataLoader(held_out, 20), nn.CrossEntropyLoss(), device=device)
+            found[name] = [dict(line) for line in history], history.best["val_loss"], true["loss"]
+    torch.save(found, f"{sys.argv[1]}/{rank()}.pt")
+"""
+
+
+@pytest.mark.slow
+def test_all_processes_decide_by_the_numbers_of_the_weights_that_are_saved(tmp_path):
+    """Their running statistics and their metrics differ; rate, stop and best epoch must not."""
+    script = tmp_path / "job.py"
+    script.write_text(VALIDATED)
+    done = subprocess.run(
+        [*TORCHRUN, str(script), str(tmp_path)],
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in (0, 1))
+    assert first == second
+    for _, best, true in first.values():
+        assert best == pytest.approx(true, rel=1e-6)
+
+
+UNLIKE = """
+import sys, torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import TensorDataset
+from course.data import make_loader
+from course.engine import Loss, Trainer, num_ranks, process_group, rank
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head, self.spare = nn.Linear(4, 3), nn.Linear(3, 3), nn.Linear(3, 3)
+    def forward(self, inputs):
+        return self.head(self.body(inputs))
+
+def by_parts(model, batch):
+    return Loss(F.cross_entropy(model.head(model.body(batch[0])), batch[1]))
+
+torch.set_num_threads(1)
+with process_group() as device:
+    x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+    data = TensorDataset(x, x[:, :3].argmax(1))
+    loader = make_loader(data, 8, rank=rank(), num_ranks=num_ranks())
+    notes = []
+    for loss in ({"loss_of": by_parts}, {"criterion": nn.CrossEntropyLoss()}):
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        try:
+            Trainer(model, optimizer=optimizer, device=device, **loss).fit(loader, epochs=1)
+        except Exception as error:
+            notes.append(error.__notes__[-1])
+    torch.save(notes, f"{sys.argv[1]}/{rank()}.pt")
+"""
+
+
+@pytest.mark.slow
+def test_what_the_wrapper_of_several_processes_refuses_is_explained(tmp_path):
+    script = tmp_path / "job.py"
+    script.write_text(UNLIKE)
+    done = subprocess.run(
+        [*TORCHRUN, str(script), str(tmp_path)],
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    for rank_ in (0, 1):
+        parts, unused = torch.load(tmp_path / f"{rank_}.pt")
+        assert "calling parts such as model.head" in parts
+        assert "Freeze what is not used" in unused

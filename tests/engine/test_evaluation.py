@@ -163,3 +163,24 @@ def test_a_metric_per_example_may_keep_its_last_dimension():
         nn.CrossEntropyLoss(), metrics={"first": lambda out, y: y[:, None] == 0},
     )  # fmt: skip
     assert found["first"] == pytest.approx((targets == 0).double().mean().item())
+
+
+@pytest.mark.parametrize("ignore_index", [0, 2, -100, 255])
+@pytest.mark.parametrize("how", ["module", "measured"])
+def test_ignored_targets_count_neither_as_right_nor_at_all(ignore_index, how):
+    torch.manual_seed(ignore_index + 200)
+    criterion = nn.CrossEntropyLoss(ignore_index=ignore_index)
+    if how == "measured":
+
+        def criterion(outputs, targets):
+            return F.cross_entropy(outputs, targets, ignore_index=ignore_index)
+
+    targets = torch.randint(0, 4, (60,))
+    targets[::2] = ignore_index
+    outputs = torch.randn(60, 4)
+    batches = list(zip(outputs.split(20), targets.split(20), strict=True))
+    found = evaluate(nn.Identity(), batches, criterion)["accuracy"]
+    oracle = torchmetrics.Accuracy(
+        "multiclass", num_classes=4, ignore_index=ignore_index, average="micro"
+    )
+    assert found == pytest.approx(float(oracle(outputs, targets)))

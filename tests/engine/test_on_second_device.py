@@ -9,7 +9,8 @@ from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader, TensorDataset
 
-from course.engine import Trainer, evaluate
+from course.engine import Loss, Trainer, evaluate, train_step
+from course.engine.precision import Precision
 from course.lr_finder import lr_find
 from tests.second_device import counted, second_device
 
@@ -123,3 +124,30 @@ def test_evaluation_and_the_learning_rate_finder(second):
         curve = lr_find(model, nn.CrossEntropyLoss(), optimizer, make_loader(), steps=20)
         results.append((scores, curve.suggestion))
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("masked", [0, 1, 2])
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_micro_batches_of_weight_zero_there_move_nothing_and_overflow_nothing(
+    masked, precision, second
+):
+    """The first ones have no weight to assume for the others."""
+    torch.manual_seed(0)
+    x = torch.randn(100, 8)
+    grads = []
+    for device, weights in ((second, [0.0] * masked + [100.0, 50.0]), ("cpu", [100.0, 50.0])):
+        torch.manual_seed(0)
+        model = nn.Linear(8, 2).to(device)
+
+        def loss_of(model, batch):
+            return Loss(model(batch[0]).float().square().mean(), batch[1])
+
+        batches = [(x.to(device), torch.tensor(weight, device=device)) for weight in weights]
+        made = Precision(precision, device)
+        report = train_step(
+            model, batches, optimizer=SGD(model.parameters(), lr=0.0), loss_of=loss_of,
+            precision=made, on_nonfinite="skip",
+        )  # fmt: skip
+        assert not report.found_nonfinite
+        grads.append(model.weight.grad.cpu())
+    torch.testing.assert_close(*grads, rtol=1e-5 if precision == "fp32" else 0.01, atol=1e-4)

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.optim import SGD
 from torch.utils.data import (
@@ -34,7 +35,7 @@ from tiny_job import assert_same_bits
 
 from course.data import make_loader
 from course.data.sampling import ResumableBatchSampler
-from course.engine import Callback, CheckpointError, Trainer
+from course.engine import Callback, CheckpointError, Loss, Trainer
 from course.state.generators import own_generators, put_back, state_of
 from tests.sampling import sample
 
@@ -301,3 +302,112 @@ def test_workers_end_with_their_loader_though_the_trainer_is_part_of_a_cycle():
     del loader, trainer
     gc.collect()
     assert all(worker.exitcode == 0 for worker in workers)
+
+
+class Noisy(nn.Module):
+    """Adds noise from `draw`; its offset, a plain tensor made by the first forward, follows."""
+
+    def __init__(self, draw=None) -> None:
+        super().__init__()
+        self.linear, self.draw = nn.Linear(5, 3), draw
+
+    def forward(self, inputs):
+        if self.draw is None:
+            mean = inputs.mean(0)
+            self.offset = 0.9 * self.offset + mean if hasattr(self, "offset") else mean
+            return self.linear(inputs - self.offset)
+        return self.linear(inputs + self.draw())
+
+
+class NoisyLoss(nn.Module):
+    def __init__(self, draw) -> None:
+        super().__init__()
+        self.draw = draw
+
+    def forward(self, outputs, targets):
+        return F.cross_entropy(outputs * (1 + self.draw()), targets)
+
+
+SHARED = torch.Generator()
+
+
+def loss_by_a_global(model, batch):
+    outputs = model(batch[0] + torch.rand(1, generator=SHARED))
+    return Loss(F.cross_entropy(outputs, batch[1]), len(batch[1]))
+
+
+def of_a_model(run_dir, callbacks, draw):
+    """A run of a model with noise, or with an offset where nothing is drawn."""
+    return _of(run_dir, callbacks, Noisy(draw), criterion=nn.CrossEntropyLoss())
+
+
+def of_a_criterion(run_dir, callbacks, draw):
+    return _of(run_dir, callbacks, nn.Linear(5, 3), criterion=NoisyLoss(draw))
+
+
+def of_a_loss_of(run_dir, callbacks, draw):
+    def loss_of(model, batch):
+        return Loss(F.cross_entropy(model(batch[0] + draw()), batch[1]), len(batch[1]))
+
+    return _of(run_dir, callbacks, nn.Linear(5, 3), loss_of=loss_of)
+
+
+def of_a_global(run_dir, callbacks, draw):
+    SHARED.manual_seed(3)
+    return _of(run_dir, callbacks, nn.Linear(5, 3), loss_of=loss_by_a_global)
+
+
+def of_a_step(run_dir, callbacks, draw):
+    model = nn.Linear(5, 3)
+
+    def step(step, batch):
+        loss = F.cross_entropy(step.models["one"](batch[0] + draw()), batch[1])
+        step.descend("one", loss)
+        return loss
+
+    optimizer = {"one": SGD(model.parameters(), lr=0.1)}
+    return Trainer(
+        {"one": model}, optimizer=optimizer, step=step, device="cpu", run_dir=run_dir,
+        callbacks=callbacks, seed=4,
+    )  # fmt: skip
+
+
+def _of(run_dir, callbacks, model, **loss):
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    return Trainer(
+        model, **loss, optimizer=optimizer, device="cpu", run_dir=run_dir, callbacks=callbacks,
+        seed=4,
+    )  # fmt: skip
+
+
+HELD = [*product([of_a_model, of_a_criterion, of_a_loss_of, of_a_step], ["torch", "numpy"])]
+
+
+@pytest.mark.parametrize("build,kind", [*HELD, (of_a_global, "torch"), (of_a_model, None)])
+@pytest.mark.parametrize("update,at_end", PLACES)
+def test_a_model_a_loss_and_a_step_that_draw_resume_with_the_same_bits(
+    build, kind, update, at_end, tmp_path
+):
+    loader = [(X[i : i + 6], Y[i : i + 6]) for i in range(0, NUM, 6)]
+
+    def fit(run_dir, *callbacks):
+        torch.manual_seed(0)
+        trainer = build(run_dir, callbacks, DRAWS[kind]() if kind else None)
+        trainer.fit(loader, resume="auto", **OPTIONS)
+        return [p.detach() for p in trainer.model.parameters()]
+
+    expected = fit(None)
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path / "run", BreakAt(update, at_end))
+    SHARED.manual_seed(99)
+    assert_same_bits(fit(tmp_path / "run"), expected)
+
+
+def test_a_model_with_another_number_of_generators_is_refused(tmp_path):
+    loader = [(X, Y)]
+    of_a_model(tmp_path / "run", (), DRAWS["torch"]()).fit(loader, epochs=1)
+    with pytest.raises(CheckpointError, match="hold 0 generators, but held 1"):
+        of_a_model(tmp_path / "run", (), lambda: 0.0).fit(loader, epochs=2, resume="auto")

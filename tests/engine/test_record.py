@@ -189,6 +189,18 @@ def test_a_run_that_continues_elsewhere_has_its_best_weights_there(tmp_path):
         train(tmp_path / "third", resume=tmp_path / "first", epochs=3, **worsens)
 
 
+def test_a_run_that_continues_where_another_one_is_keeps_that_beside_it(tmp_path):
+    worsens = {"monitor": "train_loss", "mode": "max", "config": None}  # epoch 1 stays the best
+    train(tmp_path / "first", **worsens)
+    train(tmp_path / "other", lr=0.3, epochs=4, **worsens)
+    others = load_weights(nn.Linear(4, 3), tmp_path / "other" / "best.pt")
+    history = train(tmp_path / "other", resume=tmp_path / "first", epochs=3, **worsens)
+    assert load_weights(nn.Linear(4, 3), tmp_path / "other" / "best.pt") == history.best
+    assert load_weights(nn.Linear(4, 3), tmp_path / "other-1" / "best.pt") == others
+    epochs = [line["epoch"] for line in read_run(tmp_path / "other").metrics() if "lr" in line]
+    assert set(epochs) == {1, 2, 3}
+
+
 def test_the_working_directory_cannot_be_set_aside(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     train(".")
@@ -329,3 +341,38 @@ def test_a_record_of_something_else_is_named_and_the_others_are_listed(tmp_path,
     result = CliRunner().invoke(app, ["list", str(tmp_path)])
     assert result.exit_code == 2 and "mine" in result.output
     assert "other" in result.stderr and "was not written by this engine" in result.stderr
+
+
+def test_a_learning_rate_in_a_tensor_is_recorded_as_the_number_that_it_was(tmp_path):
+    """A schedule fills it in place."""
+
+    def fit(resume=None, epochs=3):
+        model = nn.Linear(4, 3)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(0.5))
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+        trainer = Trainer(
+            model, nn.CrossEntropyLoss(), optimizer, scheduler=scheduler, run_dir=tmp_path / "run"
+        )
+        return trainer.fit([(INPUTS, TARGETS)], epochs=epochs, resume=resume)
+
+    fit(epochs=1)
+    history = fit(resume="auto")
+    assert history.column("lr") == [0.5, 0.25, 0.125]
+    assert [epoch["lr"] for epoch in json.loads(history.to_json())["epochs"]] == [0.5, 0.25, 0.125]
+    assert read_run(tmp_path / "run").content["settings"]["optimizer.lr"] == 0.5
+
+
+class KilledAfterTheLine(Callback):
+    def on_epoch_end(self, trainer):
+        if trainer.progress.epoch == 2:
+            raise KeyboardInterrupt
+
+
+def test_an_epoch_whose_line_the_kill_came_after_is_logged_once(tmp_path):
+    """A checkpoint inside the epoch was at its last update, so that it is validated again."""
+    run = {"epochs": 3, "checkpoint_every": 5}  # 5 updates an epoch
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "run", callbacks=[KilledAfterTheLine()], **run)
+    history = train(tmp_path / "run", resume="auto", **run)
+    lines = [line for line in read_run(tmp_path / "run").metrics() if line["kind"] == "epoch"]
+    assert [line["updates"] for line in lines] == [5, 10, 15] == history.column("updates")

@@ -275,3 +275,68 @@ def test_several_without_a_step_and_validation_without_a_loss_are_refused():
         Trainer(models["critic"], nn.MSELoss(), optimizers)
     with pytest.raises(EngineError, match="nothing defines how to validate"):
         Trainer(models, optimizer=optimizers, step=gan_step).fit(batches(), batches(), epochs=1)
+
+
+def test_a_forward_after_descend_uses_the_new_weights_under_autocast_too():
+    model, x = nn.Linear(4, 1, bias=False), torch.ones(8, 4)
+    seen = []
+
+    def step(step, _):
+        loss = step.models["one"](x).float().mean()
+        step.descend("one", loss)
+        seen.append((step.models["one"](x).float().mean().item(), model.weight.sum().item()))
+        return loss
+
+    optimizer = {"one": SGD(model.parameters(), lr=0.1)}
+    trainer = Trainer(
+        {"one": model}, optimizer=optimizer, step=step, precision="bf16", device="cpu"
+    )
+    trainer.fit([x, x], epochs=1)
+    for forward, truth in seen:
+        assert forward == pytest.approx(truth, rel=0.02)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_one_optimizer_may_descend_twice_in_a_step(precision):
+    """As a WGAN's critic does; the slope of this loss is 0.25 everywhere."""
+    model, x = nn.Linear(4, 1, bias=False), torch.full((8, 4), 0.25)
+    nn.init.ones_(model.weight)
+
+    def step(step, _):
+        for _ in range(2):
+            loss = step.models["one"](x).float().mean()
+            step.descend("one", loss)
+        return loss
+
+    optimizer = {"one": SGD(model.parameters(), lr=0.5)}
+    trainer = Trainer(
+        {"one": model}, optimizer=optimizer, step=step, precision=precision, device="cpu"
+    )
+    trainer.fit([x, x, x], epochs=1)
+    torch.testing.assert_close(model.weight.detach(), torch.full((1, 4), 1 - 6 * 0.5 * 0.25))
+
+
+def test_models_that_come_in_eval_mode_are_trained_in_train_mode_and_a_teacher_is_not():
+    parts = {
+        "student": nn.Sequential(nn.Linear(2, 2), nn.Dropout()),
+        "head": nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1)),
+        "teacher": nn.Sequential(nn.Linear(2, 2), nn.Dropout()),
+        "frozen": nn.Linear(2, 2).requires_grad_(False),
+    }
+    for part in parts.values():
+        part.eval()
+    parts["head"].train()
+    parts["head"][1].eval()  # a layer frozen on purpose
+    modes = []
+
+    def step(step, batch):
+        modes.append({name: part.training for name, part in step.models.items()})
+        assert not step.models["head"][1].training
+        loss = step.models["head"](step.models["student"](batch)).mean()
+        step.descend("one", loss)
+        return loss
+
+    moves = [p for name in ("student", "head", "frozen") for p in parts[name].parameters()]
+    trainer = Trainer(parts, optimizer={"one": SGD(moves, lr=0.1)}, step=step, device="cpu")
+    trainer.fit([torch.randn(4, 2)], epochs=2)
+    assert modes == [{"student": True, "head": True, "teacher": False, "frozen": False}] * 2

@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import SGD
 from torch.utils.data import DataLoader, IterableDataset
 
-from course.engine import SWA, EarlyStopping, History, KeepBest, Trainer
+from course.engine import SWA, EarlyStopping, History, KeepBest, Trainer, read_run
 from course.engine.improvement import better
 
 
@@ -157,3 +157,5 @@ def test_the_end_of_a_loader_without_a_length_has_one_line(tmp_path):
             progress=False,
         )  # fmt: skip
     assert history.column("updates") == [3, 6]
+    lines = [line for line in read_run(tmp_path / "run").metrics() if line["kind"] == "epoch"]
+    assert [line["updates"] for line in lines] == [3, 6]

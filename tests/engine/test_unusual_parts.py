@@ -35,9 +35,11 @@ from course.engine import (
     Callback,
     CheckpointError,
     EngineError,
+    KeepBest,
     NonFiniteError,
     Trainer,
     evaluate,
+    load_weights,
     train_step,
     warmup_cosine,
 )
@@ -446,3 +448,88 @@ def test_label_maps_in_bytes_are_refused_before_torch_stumbles():
     with pytest.raises(EngineError, match=r"torch.uint8: .*targets.long\(\)"):
         trainer.fit(DataLoader(TensorDataset(inputs, maps), 4), epochs=1, progress=False)
     trainer.fit(DataLoader(TensorDataset(inputs, maps.long()), 4), epochs=1, progress=False)
+
+
+class Negated(nn.Linear):
+    """Its second version stores the weight negated, and converts what the first has written."""
+
+    _version = 2
+
+    def _load_from_state_dict(self, state, prefix, metadata, *rest):
+        if (metadata.get("version") or 1) < 2:
+            state[prefix + "weight"] = -state[prefix + "weight"]
+        super()._load_from_state_dict(state, prefix, metadata, *rest)
+
+
+def test_a_module_finds_the_version_that_wrote_a_checkpoint(tmp_path):
+    def trainer(model, callbacks=()):
+        return Trainer(
+            model, nn.CrossEntropyLoss(), sgd(model), callbacks=callbacks, run_dir=tmp_path / "run"
+        )
+
+    batches = [(torch.randn(4, 3), torch.randint(0, 2, (4,)))]
+    trained, best = Negated(3, 2), KeepBest()
+    first = trainer(trained, [best])
+    first.fit(batches, epochs=1)
+    weight = trained.weight.detach().clone()
+    best.restore(first)
+    assert torch.equal(trained.weight, weight)
+    loaded = Negated(3, 2)
+    load_weights(loaded, tmp_path / "run" / "best.pt")
+    assert torch.equal(loaded.weight, weight)
+    resumed, best = Negated(3, 2), KeepBest()
+    second = trainer(resumed, [best])
+    second.fit(batches, epochs=1, resume="auto")
+    assert torch.equal(resumed.weight, weight)
+    best.restore(second)
+    assert torch.equal(resumed.weight, weight)
+
+
+class Masked(TensorDataset):
+    """Masks a part of each row's targets when it is fetched, as masked language models do."""
+
+    def __getitem__(self, index):
+        inputs, targets = super().__getitem__(index)
+        return inputs, targets.masked_fill(torch.arange(6) > index % 6, -100)
+
+
+class MaskingLoader(DataLoader):
+    """Does it when a batch is loaded."""
+
+    def __iter__(self):
+        for inputs, targets in super().__iter__():
+            kept = torch.arange(6) <= targets.sum(1, keepdim=True) % 6
+            yield inputs, targets.where(kept, -100)
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        lambda x, y, size: DataLoader(Masked(x, y), size),
+        lambda x, y, size: MaskingLoader(TensorDataset(x, y), size),
+    ],
+    ids=["data set", "loader"],
+)
+def test_targets_that_a_subclass_masks_are_not_weighed(load):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(8, 4, 6, generator=generator)
+    y = torch.randint(0, 4, (8, 6), generator=generator)
+    weights = []
+    for size, accum_steps in ((8, 1), (1, 8)):
+        torch.manual_seed(0)
+        model = nn.Conv1d(4, 4, 1)
+        trainer = Trainer(model, nn.CrossEntropyLoss(), sgd(model, 1.0), accum_steps=accum_steps)
+        trainer.fit(load(x, y, size), max_updates=1)
+        weights.append(model.weight.detach().cpu())
+    torch.testing.assert_close(*weights)
+
+
+def test_labels_that_a_subclass_shifts_are_not_refused():
+    class Shifted(TensorDataset):
+        def __getitem__(self, index):
+            inputs, targets = super().__getitem__(index)
+            return inputs, targets - 1
+
+    Trainer(model := mlp(), nn.CrossEntropyLoss(), sgd(model)).fit(
+        DataLoader(Shifted(X, Y + 1), 16), epochs=1
+    )

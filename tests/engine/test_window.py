@@ -14,8 +14,17 @@ from torch import nn
 from torch.optim import SGD
 from torch.utils.data import DataLoader, TensorDataset
 
-from course.engine import EngineError, Trainer, Window, train_one_epoch, train_step, windows
+from course.engine import (
+    EngineError,
+    NonFiniteError,
+    Trainer,
+    Window,
+    train_one_epoch,
+    train_step,
+    windows,
+)
 from course.engine.window import weighing
+from tests.second_device import second_device
 
 CLASSES, FEATURES = 4, 5
 TIGHT = {"rtol": 1e-12, "atol": 1e-12}
@@ -148,6 +157,19 @@ def test_a_micro_batch_whose_targets_are_all_masked_counts_nothing(device):
     torch.testing.assert_close(list(model.parameters()), expected, **TIGHT)
 
 
+@pytest.mark.parametrize("num", [1, 2, 3])
+@pytest.mark.parametrize("there", [False, True], ids=["here", "there"])
+def test_a_window_whose_targets_are_all_masked_is_refused(num, there):
+    """One micro-batch or several: a mean over nothing is nan."""
+    masked = (torch.randn(2, FEATURES, dtype=torch.float64), torch.full((2,), -100))
+    with second_device() as second:
+        device = second if there else torch.device("cpu")
+        model = make_model(device=device)
+        batches = [tuple(part.to(device) for part in masked)] * num
+        with pytest.raises(NonFiniteError, match=r"loss nan.*all targets masked"):
+            train_step(model, batches, nn.CrossEntropyLoss(), SGD(model.parameters(), lr=0.5))
+
+
 @settings(max_examples=20, deadline=None)
 @given(
     num=st.integers(1, 30),
@@ -258,3 +280,21 @@ def test_shares_sum_to_one():
         [(None, torch.zeros(n).long()) for n in (3, 3, 2)], weighing(nn.CrossEntropyLoss())
     )
     assert window.shares() == pytest.approx([3 / 8, 3 / 8, 2 / 8])
+
+
+@pytest.mark.parametrize("accum_steps", [1, 2])
+def test_a_summed_loss_over_masked_targets_alone_counts_nothing(accum_steps):
+    torch.manual_seed(0)
+    parts = [(torch.randn(4, 3), torch.randint(0, 2, (4,))) for _ in range(2)]
+    masked = (torch.randn(4, 3), torch.full((4,), -100))
+    losses = []
+    for batches in (parts, [masked, masked, *parts]):
+        model = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        for parameter in model.parameters():
+            nn.init.ones_(parameter)
+        criterion = nn.CrossEntropyLoss(reduction="sum")
+        trainer = Trainer(model, criterion, optimizer, accum_steps=accum_steps, device="cpu")
+        losses.append(trainer.fit(batches, epochs=1)[0]["train_loss"])
+    assert losses[1] == losses[0]
+    assert train_step(model, [masked], criterion, optimizer).loss == 0.0

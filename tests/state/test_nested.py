@@ -98,3 +98,39 @@ def test_texts_before_the_tensors_do_not_stop_the_count():
 def test_a_tensor_that_is_there_already_is_not_copied():
     tensor = x()
     assert moved(tensor, torch.device("cpu")) is tensor
+
+
+def images(num: int) -> list[torch.Tensor]:
+    return [torch.zeros(3, 4, 4 + i) for i in range(num)]
+
+
+@pytest.mark.parametrize("num", [1, 3, 4])
+@pytest.mark.parametrize(
+    "field",
+    [
+        lambda num: [{"boxes": torch.zeros(3, 4), "labels": torch.zeros(3)}] * num,
+        lambda num: [torch.tensor(1)] * num,
+        lambda num: [0] * num,
+        lambda num: ["a"] * num,
+        lambda num: torch.zeros(num),
+        lambda num: tuple(torch.zeros(5 + i) for i in range(num)),
+    ],
+    ids=["dictionaries", "0-d", "numbers", "texts", "tensor", "of other lengths"],
+)
+def test_lists_have_an_entry_for_each_example(field, num):
+    for batch in ((images(num), field(num)), {"images": images(num), "targets": field(num)}):
+        assert num_examples(batch) == num
+
+
+def test_a_list_of_dictionaries_is_counted_where_their_tensors_differ_in_length():
+    assert num_examples([{"boxes": torch.zeros(n, 4)} for n in (7, 1, 2)]) == 3
+    assert num_examples([{"image": torch.zeros(3, 4, 4), "label": torch.tensor(0)}]) == 1
+    assert num_examples([torch.tensor(0), torch.tensor(1)]) == 2
+
+
+@pytest.mark.parametrize("temperature", [(), (torch.tensor(2.0),)], ids=["alone", "with a 0-d"])
+def test_lists_of_fields_have_the_rows_of_their_tensors(temperature):
+    """As `default_collate` makes them from a data set of several inputs or targets."""
+    two = [torch.zeros(5, 3), torch.zeros(5, 2)]
+    for batch in ([two, torch.zeros(5)], [two, two], [{"a": two[0]}, {"a": two[1]}], two):
+        assert num_examples([*batch, *temperature]) == 5
