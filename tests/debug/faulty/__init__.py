@@ -32,6 +32,7 @@ from tests.debug.faulty import (  # noqa: F401
     twentieth,
     twenty_first,
     twenty_second,
+    twenty_third,
     unseen,
 )
 from tests.debug.faulty.kit import PAIRS, Pair

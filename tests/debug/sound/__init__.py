@@ -40,6 +40,8 @@ from tests.debug.sound import (  # noqa: F401
     twenty_first_loops,
     twenty_second,
     twenty_second_loops,
+    twenty_third,
+    twenty_third_loops,
     unseen,
     unusual,
 )
