@@ -39,7 +39,13 @@ from autograde.classroom.similarity import (
     near_identical,
 )
 from autograde.classroom.statistics import ExerciseStatistics, median, statistics_of
-from autograde.classroom.student_code import READ_BYTES, READ_S, read_code, side_by_side
+from autograde.classroom.student_code import (
+    READ_BYTES,
+    READ_S,
+    could_not_be_read,
+    read_code,
+    side_by_side,
+)
 from autograde.classroom.verdicts import NOT_JUDGED
 from autograde.reported import legible
 from autograde.sandbox.bounds import TooMuchError, at_most
@@ -327,6 +333,8 @@ def _words_in_time(cells: Cells, row: Row) -> list[str]:
             return words_for(cells, row.max_scores)
     except TooMuchError as fault:
         return [f"reading its code takes {fault}"]
+    except Exception as fault:  # of one submission: the page still comes for all
+        return [could_not_be_read(fault)]
 
 
 def waiting_answers(rows: list[Row]) -> dict[str, list[str]]:

@@ -125,9 +125,9 @@ def test_a_report_reads_submissions_as_bounded_as_grading(tmp_path, monkeypatch)
     found, _given, unread = read_code(tmp_path, "a", ["cells", "joined", "zoe"])
     assert time.process_time() - used < 3
     assert set(found) == {"joined", "zoe"} and not unread
-    assert found["zoe"].pop("further cells") == "x = 1\ny = 2"
-    assert found["zoe"]["own00.py"] == "import marshal"
-    assert max(map(len, found["zoe"].values())) == student_code.MAX_SOURCE
+    assert found["zoe"].pop("further cells") == "x = 1\n\0\ny = 2"
+    assert found["zoe"]["“own00.py”"] == "import marshal"
+    assert max(map(len, found["zoe"].values())) == student_code.MAX_SOURCE + 1
     assert len(found["zoe"]) == student_code.MAX_BESIDE - 1
 
     monkeypatch.setattr(student_code, "READ_S", 0.1)
