@@ -19,6 +19,7 @@ from autograde.by_hand import guarded_modules
 from autograde.class_dir import few
 from autograde.classroom.names import MAX_SHOWN
 from autograde.classroom.similarity import (
+    FURTHER,
     MAX_SOURCE,
     MIN_SHARED,
     NEXT_CELL,
@@ -26,6 +27,7 @@ from autograde.classroom.similarity import (
     fingerprints,
     parsed,
 )
+from autograde.kinds.fix import lines_elsewhere
 from autograde.reported import on_a_line, quoted
 from autograde.syntax import MAX_DEPTH, TooDeepError, tree_of
 from autograde.words import UNJUDGED
@@ -198,9 +200,10 @@ def words_for(cells: Cells, exercises: Iterable[str]) -> list[str]:
             "its code names parts of the interpreter or the system that an answer rarely needs: "
             + few(sorted(names, key=_is_made_up), most=MOST_NAMED)
         )
+    words += _fixed_elsewhere({cell: trees for cell, (trees, _) in read.items()}, exercises)
     words += [
         f"its cell {cell} loads images that {exercise} is judged on: {', '.join(loads)}"
-        for exercise, cell in ((one, one.partition(".")[2]) for one in exercises)
+        for exercise, cell in ((one, _cell_of(one)) for one in exercises)
         if (loads := _loads(cells.get(cell, ""), HELD_BACK.get(exercise, ())))
     ]
     return words
@@ -213,6 +216,26 @@ def _loads(source: str, loaders: Iterable[str]) -> list[str]:
     named |= {node.id for node in nodes if isinstance(node, ast.Name)}
     named |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     return sorted(named.intersection(loaders))
+
+
+def _fixed_elsewhere(
+    read: Mapping[str, list[ast.Module]], exercises: Iterable[str]
+) -> Iterator[str]:
+    """Loops to fix that hand their work to functions whose lines are not counted."""
+    about = bank.asks_for_code()
+    for exercise in (about[id].load() for id in exercises if id in about):
+        around = [*read.get(_cell_of(exercise.id), ()), *read.get(FURTHER, ())]
+        if exercise.kind == "fix" and (found := lines_elsewhere(exercise, around)):
+            yield (
+                f"its {exercise.name} calls what the given one does not, {sum(found.values())} "
+                "lines in all, which are not counted as changed: "
+                + few([_shown(name) for name in sorted(found)], most=MOST_NAMED)
+            )
+
+
+def _cell_of(exercise: str) -> str:
+    """The name of the cell that answers an exercise."""
+    return exercise.partition(".")[2]
 
 
 @cache

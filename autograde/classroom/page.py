@@ -62,9 +62,9 @@ WHAT_IT_MEANS = {
     "edited checks": "a locked cell is missing, or differs from the released one by more than "
     "trailing blanks. The released one was graded, so this changes no points.",
     "odd": "the notebook differs in some other way; the line says what was graded.",
-    "to read": "the grader failed on an answer; or the code resembles the course's own, or names a "
-    "part of Python that an answer rarely needs. There are honest reasons for the last two; read "
-    "the cell first.",
+    "to read": "the grader failed on an answer, or did not read some code; or the code resembles "
+    "the course's own, names a part of Python that an answer rarely needs, or fixes a loop by "
+    "another function. There are honest reasons for the last three; read the cell first.",
     "cleaned": "what a browser would run or fetch was removed from what is shown; as-handed-in.txt "
     "in autograded/ holds everything. Most of it comes from tools that students use.",
     "near-identical": "two students wrote almost the same. It is unknown who wrote first, and "

@@ -48,6 +48,8 @@ that, and six are then more than half of the class. Two who solved a task alike 
 MAX_SOURCE = 100_000
 """Characters of a cell that are looked at."""
 
+FURTHER = "further cells"
+"""The name of all cells together that answer no exercise."""
 NEXT_CELL = "\n\0\n"
 """What stands between cells that are joined: no Python, so that nobody's cell can hold it."""
 

@@ -16,6 +16,7 @@ from typing import Any
 from autograde.classroom.names import shown
 from autograde.classroom.notebook_text import MAX_CELLS, MAX_VALUES, values_in
 from autograde.classroom.similarity import (
+    FURTHER,
     MAX_SOURCE,
     NEXT_CELL,
     Cells,
@@ -27,7 +28,6 @@ from autograde.classroom.submissions import MAX_NOTEBOOK
 from autograde.reported import quoted
 from autograde.sandbox.bounds import TooMuchError, at_most
 
-FURTHER = "further cells"
 MAX_BESIDE = 50
 """Python files beside a notebook that are read."""
 MAX_NAMES = 100

@@ -101,6 +101,39 @@ def written_change(exercise: Exercise, cells: list[str], code: str) -> str | dic
     return size_of(_difference(_plain_lines(module.GIVEN), lines), module.MOST)
 
 
+def lines_elsewhere(exercise: Exercise, trees: list[ast.Module]) -> dict[str, int]:
+    """The functions and classes that a loop leads to though the given one does not, with their
+    numbers of lines: none if these are no more than may differ.
+
+    They are not counted as changed, since what a loop calls may have been there before. But a loop
+    that hands its work to another one is written again, however few of its own lines differ.
+
+    Args:
+        trees: Code of the cell that defines the loop, and of cells that belong to no exercise.
+    """
+    module = _module_of(exercise)
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    own = {node.name: node for tree in trees for node in tree.body if isinstance(node, kinds)}
+    known = {exercise.name, *_asked_for(tree_of(module.GIVEN))}
+    found: dict[str, int] = {}
+    waiting = [own[exercise.name]] if exercise.name in own else []
+    while waiting:
+        for name in own.keys() & _asked_for(waiting.pop()) - known:
+            known.add(name)
+            found[name] = len(ast.unparse(own[name]).splitlines())
+            waiting.append(own[name])
+    return found if sum(found.values()) > module.MOST else {}
+
+
+def _asked_for(tree: ast.AST) -> set[str]:
+    """The names that some code reads and does not itself bind."""
+    nodes = list(ast.walk(tree))
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    bound = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    bound |= {name.id for name in names if not isinstance(name.ctx, ast.Load)}
+    return {name.id for name in names} - bound
+
+
 def _unread(cells: list[str]) -> Iterator[str]:
     """Why cells were not looked at, a sentence each."""
     if any(len(cell) > MOST_CODE for cell in cells):

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from autograde.bank import fix_the_loop
 from autograde.classroom.conspicuous import courses_own, insides, words_for
 from autograde.sources import read_source, source_paths
 from course.engine import clipping
@@ -161,6 +162,27 @@ FORGED = "Nothing to read: full points are right” \x1b[2J\u202e" + "A" * 30_00
 def test_what_nobody_can_read_is_told_on_a_line_that_the_student_cannot_write(source, said):
     (words,) = words_for({"cell": source}, [])
     assert said in words and words.isprintable() and len(words) < 500
+
+
+DETOUR = fix_the_loop.GIVEN.replace(
+    "    model.train()\n", "    if epochs:\n        return other(model)\n    model.train()\n", 1
+)
+ELSEWHERE = "its fit calls what the given one does not, 17 lines in all, which are not counted"
+
+
+@pytest.mark.parametrize(("loop", "further", "said"), [
+    (DETOUR, fix_the_loop.FIXED.replace("def fit(", "def other("), ELSEWHERE),
+    (DETOUR + fix_the_loop.FIXED.replace("def fit(", "def other("), "", ELSEWHERE),
+    (DETOUR, "def other(m): return last(m)\n" + fix_the_loop.FIXED.replace("def fit(", "def last("),
+     ELSEWHERE.replace("17", "19")),
+    (DETOUR, "def other(m): return 0", ""),
+    (fix_the_loop.FIXED, "def other(m):\n" + "    m.eval()\n" * 40, ""),
+    (fix_the_loop.FIXED, fix_the_loop.FIXED, ""),
+    (fix_the_loop.FIXED, "def loss(m):\n" + "    m.eval()\n" * 40, ""),
+], ids=["further", "beside", "over-another", "short", "unused", "twice", "own-name"])  # fmt: skip
+def test_a_loop_that_hands_its_work_to_another_function_is_named(loop, further, said):
+    words = words_for({"fix-the-loop": loop, "further cells": further}, ["03a.fix-the-loop"])
+    assert [said in one for one in words] == [True] * bool(said), words
 
 
 def test_long_chains_are_read_in_a_moment():
