@@ -137,6 +137,10 @@ def test_a_report_reads_submissions_as_bounded_as_grading(tmp_path, monkeypatch)
     assert not found and unread == {
         "slow": "reading its code takes more than 0.1 s of processor time; it was not compared"
     }
+    monkeypatch.setattr(student_code, "fingerprints", {}.__getitem__)
+    found, _given, unread = read_code(tmp_path, "a", ["slow"])
+    assert not found
+    assert unread == {"slow": "its code could not be read (KeyError); it was not compared"}
 
 
 def burn(_source):
