@@ -52,6 +52,10 @@ GOOD = 0.93
 """Accuracy on validation that 60 updates reach with every seed (lowest of 200 seeds: 0.955)."""
 
 
+BAD_BATCH = 1
+"""The batch, counted from 0, whose loss is not finite."""
+
+
 def draw(source: Draw, part: str) -> Case:
     """Batches of unlike size, and what the part asks about."""
     if part == "accuracy":
@@ -74,9 +78,9 @@ def draw(source: Draw, part: str) -> Case:
     if part == "losses":
         case["lr"] = 0.0
     if part == "finite" and source.index == 0:
-        case["batches"][1]["inputs"][0, 0] = math.nan
+        case["batches"][BAD_BATCH]["inputs"][0, 0] = math.nan
     elif part == "finite":
-        case["batches"][1]["targets"] += classes  # the loss is inf: see Overflowing
+        case["batches"][BAD_BATCH]["targets"] += classes  # the loss is inf: see Overflowing
         case["overflows"] = ("", "times", "plus")[source.index]
     if part == "best":
         case |= _levels(source) | {"counted": True}
@@ -192,6 +196,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
         if type(fault).__name__ == "NotAllowedError":
             raise
         raised = "FloatingPointError"
+        if case["part"] == "finite" and len(trained) < BAD_BATCH + 1:
+            raised += ", before the model was given the batch with that loss"
     state = t.state()
     finite = all(value.isfinite().all() for value in state.values())
     return {

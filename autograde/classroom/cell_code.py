@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -24,6 +23,7 @@ from autograde.classroom.cell_reader import (
     targets_in,
     words_of,
 )
+from autograde.syntax import tree_of
 
 MAX_SOURCE = 100_000
 """Characters of a cell that are read; a longer one is code that cannot be read."""
@@ -123,11 +123,8 @@ def read_code(source: str) -> Code:
 
 def _read(source: str) -> Code:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a student's invalid escapes
-            tree = ast.parse(source)
-        return Code(tuple(map(read_statement, tree.body)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return Code(tuple(map(read_statement, tree_of(source).body)))
+    except SyntaxError:
         return Code(readable=False)
 
 

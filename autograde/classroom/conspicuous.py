@@ -11,18 +11,25 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 
 from autograde import bank
 from autograde.by_hand import guarded_modules
+from autograde.class_dir import few
+from autograde.classroom.names import MAX_SHOWN
 from autograde.classroom.similarity import (
+    FURTHER,
     MAX_SOURCE,
     MIN_SHARED,
+    NEXT_CELL,
     Cells,
     fingerprints,
     parsed,
-    without_magics,
 )
+from autograde.kinds.fix import lines_elsewhere
+from autograde.reported import on_a_line, quoted
+from autograde.syntax import MAX_DEPTH, TooDeepError, tree_of
 from autograde.words import UNJUDGED
 
 INSIDES = frozenset(
@@ -31,6 +38,7 @@ INSIDES = frozenset(
         *("co_consts", "co_code", "cell_contents", "f_locals", "f_globals", "f_back"),
         *("_getframe", "_current_frames", "get_objects", "get_referrers", "get_referents"),
         *("meta_path", "settrace", "setprofile", "addaudithook", "input_transformers_post"),
+        *("input_transformers_cleanup", "ast_transformers", "prefilter_manager"),
         *("fork", "_exit", "healthy_step", "right_value"),
         *("_C", "_VF", "_refs", "_decomp", "_execution_engine", "decompose"),
         *("set_stance", "_set_stance", "eval_frame", "load_library", "compile_fx"),
@@ -80,15 +88,78 @@ BORROWED = frozenset(
 """What the grader calls things: an exception of this name would be read as its word."""
 HELD_BACK = {"05.whole": ("load_digits", "raw_images", "takes", "fetch_openml")}
 """What loads the examples that an answer is judged on: they are public, and can be looked up."""
+LOOKED_FOR = INSIDES | MODULES | BORROWED | {*TEXTS_RUN, "sys.modules"}
+MOST_WITHIN = 20
+"""How often `%time` and the like may stand within one another in a cell."""
+MOST_NAMED = 20
+"""Names that one line of the class page has room for."""
 MOSTLY = 0.6
 """Share of a cell's fingerprints that must be the course's, besides MIN_SHARED of them."""
 
 
 def insides(cells: Cells) -> list[str]:
     """Parts of the interpreter, the system or the grader that a student's code names, sorted."""
-    found = (parsed(without_magics(source[:MAX_SOURCE])) for source in cells.values())
-    trees = [tree for tree in found if tree is not None]
-    trees += [text for tree in trees for text in _short_texts_run(tree).values()]
+    return _insides([tree for source in cells.values() for tree in _read(source)[0]])
+
+
+def _read(source: str) -> tuple[list[ast.Module], str]:
+    """The trees of a source's cells; and why some of it was not read, where it may be code that
+    runs: what is not Python does not."""
+    trees, why = [], ""
+    for cell in source.split(NEXT_CELL):
+        if len(cell) > MAX_SOURCE:
+            why = f"is longer than {MAX_SOURCE:,} characters"
+        try:
+            trees += _trees_of_cell(cell[:MAX_SOURCE])
+        except TooDeepError:
+            why = f"is nested more than {MAX_DEPTH} deep"
+    return trees, why
+
+
+def _trees_of_cell(cell: str, within: int = 0) -> Iterator[ast.Module]:
+    """A cell's code, and what `%time` and the like run in it.
+
+    Raises:
+        TooDeepError: It is nested too deep.
+    """
+    if within > MOST_WITHIN:
+        raise TooDeepError
+    try:
+        tree = _tree_as_run(cell)
+    except TooDeepError:
+        raise
+    except SyntaxError:
+        return
+    yield tree
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(ast.Attribute(_, "run_line_magic" | "run_cell_magic"), [_, *texts]):
+                for text in texts:
+                    if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                        yield from _trees_of_cell(text.value, within + 1)
+                        text.value = ""  # read as code; and `gc?` is a question
+
+
+def _tree_as_run(cell: str) -> ast.Module:
+    """The tree of a cell as IPython reads it.
+
+    Raises:
+        SyntaxError: It is not Python.
+    """
+    try:
+        return tree_of(cell)
+    except TooDeepError:
+        raise
+    except SyntaxError:
+        from IPython.core.inputtransformer2 import TransformerManager
+
+        with suppress(RuntimeError):  # too many commands: IPython does not run it either
+            return tree_of(TransformerManager().transform_cell(cell))
+        raise
+
+
+def _insides(trees: list[ast.Module]) -> list[str]:
+    trees = trees + [text for tree in trees for text in _short_texts_run(tree).values()]
     imported = {bound: whole for tree in trees for bound, whole in _imported(tree)}
     names = {name for tree in trees for name in (*_named(tree), *_by_a_path(tree, imported))}
     names |= _written_and_imported(trees)
@@ -122,28 +193,49 @@ def words_for(cells: Cells, exercises: Iterable[str]) -> list[str]:
         f"{share:.0%} of {cell} reads like the course's own {module}"
         for cell, module, share in courses_own(cells, exercises)
     ]
-    if names := insides(cells):
+    read = {cell: _read(source) for cell, source in cells.items()}
+    words += [f"code in {cell} {why}, and was not read" for cell, (_, why) in read.items() if why]
+    if names := _insides([tree for trees, _ in read.values() for tree in trees]):
         words.append(
             "its code names parts of the interpreter or the system that an answer rarely needs: "
-            + ", ".join(names)
+            + few(sorted(names, key=_is_made_up), most=MOST_NAMED)
         )
+    words += _fixed_elsewhere({cell: trees for cell, (trees, _) in read.items()}, exercises)
     words += [
         f"its cell {cell} loads images that {exercise} is judged on: {', '.join(loads)}"
-        for exercise, cell in ((one, one.partition(".")[2]) for one in exercises)
+        for exercise, cell in ((one, _cell_of(one)) for one in exercises)
         if (loads := _loads(cells.get(cell, ""), HELD_BACK.get(exercise, ())))
     ]
     return words
 
 
 def _loads(source: str, loaders: Iterable[str]) -> list[str]:
-    tree = parsed(without_magics(source[:MAX_SOURCE]))
-    if tree is None:
-        return []
-    nodes, imports = list(ast.walk(tree)), (whole for _, whole in _imported(tree))
-    named = {whole.rpartition(".")[2] for whole in imports}
+    trees = _read(source)[0]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    named = {whole.rpartition(".")[2] for tree in trees for _, whole in _imported(tree)}
     named |= {node.id for node in nodes if isinstance(node, ast.Name)}
     named |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     return sorted(named.intersection(loaders))
+
+
+def _fixed_elsewhere(
+    read: Mapping[str, list[ast.Module]], exercises: Iterable[str]
+) -> Iterator[str]:
+    """Loops to fix that hand their work to functions whose lines are not counted."""
+    about = bank.asks_for_code()
+    for exercise in (about[id].load() for id in exercises if id in about):
+        around = [*read.get(_cell_of(exercise.id), ()), *read.get(FURTHER, ())]
+        if exercise.kind == "fix" and (found := lines_elsewhere(exercise, around)):
+            yield (
+                f"its {exercise.name} calls what the given one does not, {sum(found.values())} "
+                "lines in all, which are not counted as changed: "
+                + few([_shown(name) for name in sorted(found)], most=MOST_NAMED)
+            )
+
+
+def _cell_of(exercise: str) -> str:
+    """The name of the cell that answers an exercise."""
+    return exercise.partition(".")[2]
 
 
 @cache
@@ -169,7 +261,7 @@ def _named(tree: ast.Module) -> Iterator[str]:
             isinstance(node, ast.Constant) and node not in asked and node.value in IN_QUOTES
         ):
             yield f'the text "{node.value}"'
-        elif isinstance(node, ast.BinOp) and _joined(node) in IN_QUOTES:
+        elif isinstance(node, ast.BinOp | ast.JoinedStr) and _joined(node) in IN_QUOTES:
             yield f'the text "{_joined(node)}", put together'
         elif _is_looked_up(node):
             yield "sys.modules"
@@ -179,10 +271,10 @@ def _named(tree: ast.Module) -> Iterator[str]:
             ):
                 yield node.func.id
         elif isinstance(node, ast.Import):
-            yield from filter(_is_inside, (alias.name for alias in node.names))
+            yield from map(_shown, filter(_is_inside, (alias.name for alias in node.names)))
         elif isinstance(node, ast.ImportFrom) and node.module:
             whole = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-            yield from list(filter(_is_inside, whole))[:1]
+            yield from list(map(_shown, filter(_is_inside, whole)))[:1]
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -203,23 +295,36 @@ def _by_a_path(tree: ast.Module, imported: Mapping[str, str]) -> Iterator[str]:
     for _, whole in _imported(tree):
         parts = whole.split(".")
         if any(map(_is_private, parts)) or not INSIDES.isdisjoint(parts):
-            yield whole
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and (whole := _path(node, imported)):
+            yield _shown(whole)
+    for node, whole in _paths(tree, imported).items():
+        if isinstance(node, ast.Attribute):
             of_ours = whole in MODULES and whole.startswith(("autograde.", "torch."))
             of_others = _is_private(node.attr) and INSIDES.isdisjoint(whole.split("."))
             a_text = node.attr == "__file__" and whole.count(".") > 1
             if of_ours or of_others or a_text:
-                yield whole
+                yield _shown(whole)
 
 
-def _path(node: ast.AST, imported: Mapping[str, str]) -> str:
+def _paths(tree: ast.Module, imported: Mapping[str, str]) -> dict[ast.AST, str]:
     """`autograde.bank` for `autograde.bank` and for `a.bank` after `import autograde as a`."""
-    if isinstance(node, ast.Name):
-        return imported.get(node.id, "")
-    if isinstance(node, ast.Attribute) and (owner := _path(node.value, imported)):
-        return f"{owner}.{node.attr}"
-    return ""
+    found: dict[ast.AST, str] = {}
+    for node in reversed(list(ast.walk(tree))):  # what stands inside another one comes first
+        if isinstance(node, ast.Name) and node.id in imported:
+            found[node] = imported[node.id]
+        elif isinstance(node, ast.Attribute) and node.value in found:
+            found[node] = f"{found[node.value]}.{node.attr}"
+    return found
+
+
+def _is_made_up(name: str) -> bool:
+    """Whether a name is not one that is looked for: of these a student can write any number."""
+    return not name.startswith('the text "') and name not in LOOKED_FOR
+
+
+def _shown(name: str) -> str:
+    """A dotted name, which may be a student's own: in quotes unless it is like any other."""
+    usual = name.isascii() and len(name) <= MAX_SHOWN
+    return name if usual else quoted(on_a_line(name, MAX_SHOWN))
 
 
 def _is_private(name: str) -> bool:
@@ -238,7 +343,8 @@ def _written_and_imported(trees: list[ast.Module]) -> set[str]:
     files = {text.rpartition("/")[2] for text in texts if text.endswith(".py")}
     modules = {a.name for n in nodes if isinstance(n, ast.Import) for a in n.names}
     modules |= {n.module for n in nodes if isinstance(n, ast.ImportFrom) and n.module} | texts
-    return {f"{file}, which its code imports" for file in files if file[:-3] in modules}
+    found = {quoted(on_a_line(file, MAX_SHOWN)) for file in files if file[:-3] in modules}
+    return {f"{file}, which its code imports" for file in found}
 
 
 def _ones_own_name(tree: ast.Module) -> set[ast.AST]:
@@ -265,10 +371,14 @@ def _short_texts_run(tree: ast.Module) -> dict[ast.AST, ast.Module]:
 
 
 def _joined(node: ast.AST, pieces: int = 20) -> str | None:
-    """A text that is written in pieces, a few: `"auto" + "grade"`."""
+    """A text that is written in pieces, a few: `"auto" + "grade"`, or `f"{'auto'}grade"`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and pieces:
         left, right = _joined(node.left, pieces - 1), _joined(node.right, pieces - 1)
         return None if left is None or right is None else left + right
+    if isinstance(node, ast.JoinedStr) and len(node.values) <= pieces:
+        parts = [n.value if isinstance(n, ast.FormattedValue) else n for n in node.values]
+        texts = [_joined(part, 0) for part in parts]
+        return None if None in texts else "".join(texts)
     is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
     return node.value if is_text else None
 

@@ -39,7 +39,13 @@ from autograde.classroom.similarity import (
     near_identical,
 )
 from autograde.classroom.statistics import ExerciseStatistics, median, statistics_of
-from autograde.classroom.student_code import READ_BYTES, READ_S, read_code, side_by_side
+from autograde.classroom.student_code import (
+    READ_BYTES,
+    READ_S,
+    could_not_be_read,
+    read_code,
+    side_by_side,
+)
 from autograde.classroom.verdicts import NOT_JUDGED
 from autograde.reported import legible
 from autograde.sandbox.bounds import TooMuchError, at_most
@@ -56,9 +62,9 @@ WHAT_IT_MEANS = {
     "edited checks": "a locked cell is missing, or differs from the released one by more than "
     "trailing blanks. The released one was graded, so this changes no points.",
     "odd": "the notebook differs in some other way; the line says what was graded.",
-    "to read": "the grader failed on an answer; or the code resembles the course's own, or names a "
-    "part of Python that an answer rarely needs. There are honest reasons for the last two; read "
-    "the cell first.",
+    "to read": "the grader failed on an answer, or did not read some code; or the code resembles "
+    "the course's own, names a part of Python that an answer rarely needs, or fixes a loop by "
+    "another function. There are honest reasons for the last three; read the cell first.",
     "cleaned": "what a browser would run or fetch was removed from what is shown; as-handed-in.txt "
     "in autograded/ holds everything. Most of it comes from tools that students use.",
     "near-identical": "two students wrote almost the same. It is unknown who wrote first, and "
@@ -327,6 +333,8 @@ def _words_in_time(cells: Cells, row: Row) -> list[str]:
             return words_for(cells, row.max_scores)
     except TooMuchError as fault:
         return [f"reading its code takes {fault}"]
+    except Exception as fault:  # of one submission: the page still comes for all
+        return [could_not_be_read(fault)]
 
 
 def waiting_answers(rows: list[Row]) -> dict[str, list[str]]:

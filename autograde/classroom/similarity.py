@@ -21,12 +21,13 @@ import hashlib
 import io
 import keyword
 import tokenize
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
+
+from autograde.syntax import tree_of
 
 GRAM = 9
 """Tokens hashed together: about a line of code. Shorter runs are everybody's."""
@@ -46,6 +47,11 @@ LEAST_CLASS = 2 * (COMMON_AT_LEAST + 1)
 that, and six are then more than half of the class. Two who solved a task alike are a pair there."""
 MAX_SOURCE = 100_000
 """Characters of a cell that are looked at."""
+
+FURTHER = "further cells"
+"""The name of all cells together that answer no exercise."""
+NEXT_CELL = "\n\0\n"
+"""What stands between cells that are joined: no Python, so that nobody's cell can hold it."""
 
 Cells = Mapping[str, str]
 """A student's sources by grade_id (or another name that all students' cells share)."""
@@ -230,12 +236,10 @@ def without_magics(source: str) -> str:
 
 
 def parsed(source: str) -> ast.Module | None:
-    """The syntax tree; None if it is not Python."""
+    """The syntax tree; None if it is not Python, or nested too deep."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a student's invalid escapes
-            return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return tree_of(source)
+    except SyntaxError:
         return None
 
 

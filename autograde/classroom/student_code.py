@@ -16,16 +16,18 @@ from typing import Any
 from autograde.classroom.names import shown
 from autograde.classroom.notebook_text import MAX_CELLS, MAX_VALUES, values_in
 from autograde.classroom.similarity import (
+    FURTHER,
     MAX_SOURCE,
+    NEXT_CELL,
     Cells,
     Pair,
     fingerprints,
     matching_lines,
 )
 from autograde.classroom.submissions import MAX_NOTEBOOK
+from autograde.reported import quoted
 from autograde.sandbox.bounds import TooMuchError, at_most
 
-FURTHER = "further cells"
 MAX_BESIDE = 50
 """Python files beside a notebook that are read."""
 MAX_NAMES = 100
@@ -72,9 +74,17 @@ def read_code(
         except TooMuchError as fault:
             unread[student] = f"reading its code takes {fault}; it was not compared"
             continue
+        except Exception as fault:  # of one submission: it stops nobody else's
+            unread[student] = f"{could_not_be_read(fault)}; it was not compared"
+            continue
         if cells:
             found[student] = cells
     return found, given, unread
+
+
+def could_not_be_read(fault: Exception) -> str:
+    """What a person is told where reading a submission failed in a way that nobody foresaw."""
+    return f"its code could not be read ({type(fault).__name__})"
 
 
 def _own_cells(path: Path, names: set[str], known: set[str]) -> dict[str, str]:
@@ -82,11 +92,12 @@ def _own_cells(path: Path, names: set[str], known: set[str]) -> dict[str, str]:
 
     Args:
         path: Of the notebook.
-        names: Of the released cells; empty where there is no release.
+        names: Of the released cells; empty where there is no release. Other names are quoted.
         known: Sources that are not the student's.
     """
     cells: dict[str, list[str]] = {}
     for name, source in _code_cells(path):
+        name = name if name in names or name == FURTHER else quoted(shown(name))
         if name not in (names or cells) and (names or len(cells) >= MAX_NAMES):
             name = FURTHER  # else a thousand made-up names to compare
         if source not in known:
@@ -94,7 +105,10 @@ def _own_cells(path: Path, names: set[str], known: set[str]) -> dict[str, str]:
     for name, source in _beside(path.parent):
         if source not in known:
             cells.setdefault(name, []).append(source)
-    return {name: "\n".join(sources) for name, sources in cells.items()}
+    return {
+        name: NEXT_CELL.join(source.replace("\0", "") for source in sources)
+        for name, sources in cells.items()
+    }
 
 
 def _beside(folder: Path) -> Iterator[tuple[str, str]]:
@@ -104,8 +118,8 @@ def _beside(folder: Path) -> Iterator[tuple[str, str]]:
     for path in [file for file in files if file.suffix == ".py"][:MAX_BESIDE]:
         if not path.is_symlink() and path.is_file():
             with suppress(OSError), path.open("rb") as file:
-                source = file.read(MAX_SOURCE).decode("utf-8", "replace")
-                yield shown(str(path.relative_to(folder))), source
+                source = file.read(MAX_SOURCE + 1).decode("utf-8", "replace")
+                yield quoted(shown(str(path.relative_to(folder)))), source
 
 
 def _code_cells(path: Path) -> list[tuple[str, str]]:
@@ -139,11 +153,12 @@ def _text(source: Any) -> str:
 
 
 def side_by_side(pair: Pair, students: Mapping[str, Cells]) -> list[SideBySide]:
-    """The cells of a pair with anything in common, line by line; none if that takes too long."""
+    """The cells of a pair with anything in common, line by line; none if that takes too long, or
+    fails."""
     try:
         with at_most(READ_S, READ_BYTES):
             return _side_by_side(pair, students)
-    except TooMuchError:
+    except Exception:  # it takes too long, or cannot be read: the pair is named all the same
         return []
 
 
@@ -165,5 +180,5 @@ def _side_by_side(pair: Pair, students: Mapping[str, Cells]) -> list[SideBySide]
 
 
 def _marked(source: str, alike: set[int]) -> list[tuple[str, bool]]:
-    lines = source.splitlines()[:400]
+    lines = source.replace("\0", "").splitlines()[:400]
     return [(line[:300], number in alike) for number, line in enumerate(lines, start=1)]

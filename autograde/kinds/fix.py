@@ -19,7 +19,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from types import CodeType, FunctionType
@@ -30,6 +30,7 @@ import torch
 from autograde.by_hand import refusal
 from autograde.exercise import UNFIT, Exercise
 from autograde.quiet import quiet
+from autograde.syntax import MAX_DEPTH, TooDeepError, tree_of
 
 
 def change_size(given: str, function: Callable[..., Any], *, most: int) -> str:
@@ -96,8 +97,55 @@ def written_change(exercise: Exercise, cells: list[str], code: str) -> str | dic
             f"function that was called. Leave def {name}(...) without a decorator, and give the "
             "name to nothing else."
         )
-        return {UNFIT: text}
+        return {UNFIT: text + "".join(_unread(cells))}
     return size_of(_difference(_plain_lines(module.GIVEN), lines), module.MOST)
+
+
+def lines_elsewhere(exercise: Exercise, trees: list[ast.Module]) -> dict[str, int]:
+    """The functions and classes that a loop leads to though the given one does not, with their
+    numbers of lines: none if these are no more than may differ.
+
+    They are not counted as changed, since what a loop calls may have been there before. But a loop
+    that hands its work to another one is written again, however few of its own lines differ.
+
+    Args:
+        trees: Code of the cell that defines the loop, and of cells that belong to no exercise.
+    """
+    module = _module_of(exercise)
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    own = {node.name: node for tree in trees for node in tree.body if isinstance(node, kinds)}
+    known = {exercise.name, *_asked_for(tree_of(module.GIVEN))}
+    found: dict[str, int] = {}
+    waiting = [own[exercise.name]] if exercise.name in own else []
+    while waiting:
+        for name in own.keys() & _asked_for(waiting.pop()) - known:
+            known.add(name)
+            found[name] = len(ast.unparse(own[name]).splitlines())
+            waiting.append(own[name])
+    return found if sum(found.values()) > module.MOST else {}
+
+
+def _asked_for(tree: ast.AST) -> set[str]:
+    """The names that some code reads and does not itself bind."""
+    nodes = list(ast.walk(tree))
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    bound = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    bound |= {name.id for name in names if not isinstance(name.ctx, ast.Load)}
+    return {name.id for name in names} - bound
+
+
+def _unread(cells: list[str]) -> Iterator[str]:
+    """Why cells were not looked at, a sentence each."""
+    if any(len(cell) > MOST_CODE for cell in cells):
+        yield f" A cell of more than {MOST_CODE:,} characters was not read."
+    for cell in cells:
+        try:
+            tree_of(cell[:MOST_CODE])
+        except TooDeepError:
+            yield f" A cell was not read, as its code is nested more than {MAX_DEPTH} deep."
+            break
+        except SyntaxError:
+            continue
 
 
 CODE = "__code__"
@@ -146,7 +194,7 @@ def _statements(cell: str) -> list[ast.stmt]:
     """A cell's statements, where they can be compiled; commands such as `%time` are left out."""
     for source in (cell, MAGIC.sub(r"\1pass", cell)):
         with suppress(SyntaxError, ValueError, RecursionError, MemoryError), quiet():
-            tree = ast.parse(source)
+            tree = tree_of(source)
             compile(tree, "cell", "exec", dont_inherit=True)
             return tree.body
     return []
@@ -216,7 +264,7 @@ def _difference(before: Sequence[str], after: Sequence[str]) -> int:
 @lru_cache(maxsize=8)
 def _plain_lines(source: str) -> tuple[str, ...]:
     """The lines of the function that a source defines: once, as each case asks for them."""
-    tree = ast.parse(textwrap.dedent(source))
+    tree = tree_of(textwrap.dedent(source))
     return tuple(_lines_of(next(node for node in tree.body if isinstance(node, ast.FunctionDef))))
 
 

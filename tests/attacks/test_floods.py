@@ -125,9 +125,9 @@ def test_a_report_reads_submissions_as_bounded_as_grading(tmp_path, monkeypatch)
     found, _given, unread = read_code(tmp_path, "a", ["cells", "joined", "zoe"])
     assert time.process_time() - used < 3
     assert set(found) == {"joined", "zoe"} and not unread
-    assert found["zoe"].pop("further cells") == "x = 1\ny = 2"
-    assert found["zoe"]["own00.py"] == "import marshal"
-    assert max(map(len, found["zoe"].values())) == student_code.MAX_SOURCE
+    assert found["zoe"].pop("further cells") == "x = 1\n\0\ny = 2"
+    assert found["zoe"]["“own00.py”"] == "import marshal"
+    assert max(map(len, found["zoe"].values())) == student_code.MAX_SOURCE + 1
     assert len(found["zoe"]) == student_code.MAX_BESIDE - 1
 
     monkeypatch.setattr(student_code, "READ_S", 0.1)
@@ -137,6 +137,10 @@ def test_a_report_reads_submissions_as_bounded_as_grading(tmp_path, monkeypatch)
     assert not found and unread == {
         "slow": "reading its code takes more than 0.1 s of processor time; it was not compared"
     }
+    monkeypatch.setattr(student_code, "fingerprints", {}.__getitem__)
+    found, _given, unread = read_code(tmp_path, "a", ["slow"])
+    assert not found
+    assert unread == {"slow": "its code could not be read (KeyError); it was not compared"}
 
 
 def burn(_source):

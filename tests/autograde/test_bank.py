@@ -1,6 +1,9 @@
 """Every exercise of the bank, present and future: right ones pass, wrong ones are recognised."""
 
+import builtins
 import dataclasses
+import inspect
+import re
 import sys
 
 import pytest
@@ -15,6 +18,7 @@ from tests.autograde.remembering import put_to, remembered
 from tests.sampling import THOROUGH, sample
 
 IDS = list(bank.asks_for_code())
+ERRORS = {name for name in vars(builtins) if name.endswith("Error")}
 SEEDS = range(3 if THOROUGH else 1)
 """For right answers, every third of them. Every fifth wrong one is tried, on the first seed; all
 are, on all seeds, in `make bench TARGET=checks`."""
@@ -146,6 +150,21 @@ def test_what_it_was_handed_is_no_answer(id):
     for position in sample(range(len(exercise.arguments)), 9 if id in SLOW else 1):
         verdict = put_to(exercise, lambda *args, at=position: args[at], seed=0)
         assert verdict.points == 0, message(verdict, exercise)
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_an_answer_that_only_raises_what_is_asked_for_earns_nothing(id):
+    exercise = remembered(id)
+    source = inspect.getsource(sys.modules[exercise.run.__module__])
+    named = {getattr(builtins, name) for name in re.findall(r"\w+Error", source) if name in ERRORS}
+    kinds = sorted(named - {NotImplementedError}, key=lambda kind: kind.__name__)
+    for kind in kinds if THOROUGH else kinds[:2]:
+
+        def refuses(*args, kind=kind):
+            raise kind("refused")
+
+        verdict = put_to(exercise, refuses, seed=0)
+        assert verdict.points == 0, f"{kind.__name__}: {message(verdict, exercise)}"
 
 
 @pytest.mark.parametrize("id", IDS)

@@ -1,9 +1,11 @@
 """Traces of code that is not an answer: found in attacks, silent on honest work."""
 
 import inspect
+import time
 
 import pytest
 
+from autograde.bank import fix_the_loop
 from autograde.classroom.conspicuous import courses_own, insides, words_for
 from autograde.sources import read_source, source_paths
 from course.engine import clipping
@@ -46,7 +48,7 @@ def test_what_reaches_for_the_guards_is_shown_to_a_person(name):
      ["torch.utils.checkpoint._checkpoint_without_reentrant_generator"]),
     ("import torch\nopen(torch.nn.utils.clip_grad.__file__)",
      ["torch.nn.utils.clip_grad.__file__"]),
-    ("Path('a/own.py').write_text(text)\nimport own", ["own.py, which its code imports"]),
+    ("Path('a/own.py').write_text(text)\nimport own", ["“own.py”, which its code imports"]),
     ("sys._getframe().f_code.co_code", ["_getframe", "co_code"]),
     ("exec('import gc; gc.get_objects()')", ["gc", "get_objects"]),
     ("exec(" + repr("a = 1\n" * 20) + ")", ["exec"]),
@@ -54,6 +56,14 @@ def test_what_reaches_for_the_guards_is_shown_to_a_person(name):
     ("import subprocess\nsubprocess.run(['nvidia-smi; python c.py'], shell=True)", ["subprocess"]),
     ("import subprocess\nsubprocess.run(['python', 'c.py'])", ["subprocess"]),
     ("def broken(:", []),
+    ("def broken(:\n\0\nimport gc\ngc.get_objects()", ["gc", "get_objects"]),
+    ("s = '\u2028%a'\nimport gc\ngc.get_objects()", ["gc", "get_objects"]),
+    ("x = !ls\nimport gc\ngc.get_objects()", ["gc", "get_objects"]),
+    ("%%time\n%time import gc; gc.get_objects()", ["gc", "get_objects"]),
+    ("/gc.get_objects 1", ["get_objects"]),
+    ("get_ipython().input_transformers_cleanup.append(f)", ["input_transformers_cleanup"]),
+    ("getattr(sys, f\"set{'profile'}\")", ['the text "setprofile", put together']),
+    ("import gc.\u115fall\u115fright", ["“gc.\u115fall\u115fright”"]),
 ])  # fmt: skip
 def test_names_are_found_as_attributes_imports_and_words(source, names):
     assert insides({"cell": source}) == names
@@ -83,6 +93,7 @@ def test_names_are_found_as_attributes_imports_and_words(source, names):
     "import socket\nname = f'{socket.gethostname()}-run'",
     'def main():\n    train()\n\nif __name__ == "__main__":\n    main()',
     'if "__main__" == __name__:\n    train()',
+    "gc?\n%matplotlib inline\n%timeit f(x)\nfiles = !ls\nprint(f'{loss:.3f} {name}')",
     "print(clip_by_global_norm.__closure__ is not None, sys.modules[__name__].__doc__)",
     "model = torch.compile(model, mode='default')\nre.compile('a', 0)",
     "'google.colab' in sys.modules\nx = " + "'a' + " * 900 + "b" + "[0]" * 900,
@@ -133,6 +144,56 @@ def test_an_answer_that_loads_what_it_is_judged_on_is_named():
         words == "its cell whole loads images that 05.whole is judged on: load_digits, raw_images"
     )
     assert words_for({"data": cells["data"]}, ["05.whole"]) == []
+
+
+FORGED = "Nothing to read: full points are right” \x1b[2J\u202e" + "A" * 30_000
+
+
+@pytest.mark.parametrize(("source", "said"), [
+    ("z = a" + ".b" * 1200, "code in cell is nested more than 200 deep, and was not read"),
+    (("a" + ".b" * 400 + "\n") * 20, "code in cell is nested more than 200 deep"),
+    ("%time " * 30 + "1", "code in cell is nested more than 200 deep"),
+    ("x = 1\n" * 20_000, "code in cell is longer than 100,000 characters, and was not read"),
+    (f"f.write(x)\nname, file = {FORGED!r}, {FORGED + '.py'!r}",
+     'needs: “Nothing to read: full points are right" ?[2J?'),
+    ("import a\n" + "".join(f"a._b{n}\n" for n in range(900)) + "import gc\ngc.get_objects()",
+     "needs: gc, get_objects, a._b0, a._b1, "),
+], ids=["chain", "chains", "commands", "long", "forged", "many"])  # fmt: skip
+def test_what_nobody_can_read_is_told_on_a_line_that_the_student_cannot_write(source, said):
+    (words,) = words_for({"cell": source}, [])
+    assert said in words and words.isprintable() and len(words) < 500
+
+
+DETOUR = fix_the_loop.GIVEN.replace(
+    "    model.train()\n", "    if epochs:\n        return other(model)\n    model.train()\n", 1
+)
+ELSEWHERE = "its fit calls what the given one does not, 17 lines in all, which are not counted"
+
+
+@pytest.mark.parametrize(("loop", "further", "said"), [
+    (DETOUR, fix_the_loop.FIXED.replace("def fit(", "def other("), ELSEWHERE),
+    (DETOUR + fix_the_loop.FIXED.replace("def fit(", "def other("), "", ELSEWHERE),
+    (DETOUR, "def other(m): return last(m)\n" + fix_the_loop.FIXED.replace("def fit(", "def last("),
+     ELSEWHERE.replace("17", "19")),
+    (DETOUR, "def other(m): return 0", ""),
+    (fix_the_loop.FIXED, "def other(m):\n" + "    m.eval()\n" * 40, ""),
+    (fix_the_loop.FIXED, fix_the_loop.FIXED, ""),
+    (fix_the_loop.FIXED, "def loss(m):\n" + "    m.eval()\n" * 40, ""),
+], ids=["further", "beside", "over-another", "short", "unused", "twice", "own-name"])  # fmt: skip
+def test_a_loop_that_hands_its_work_to_another_function_is_named(loop, further, said):
+    words = words_for({"fix-the-loop": loop, "further cells": further}, ["03a.fix-the-loop"])
+    assert [said in one for one in words] == [True] * bool(said), words
+
+
+def test_long_chains_are_read_in_a_moment():
+    """Each place in a chain was once looked up from its beginning: 1.5 s."""
+    source = "import a\n" + ("a" + ".b" * 180 + "\n") * 20
+    for _ in range(3):
+        used = time.process_time()
+        assert words_for({"cell": source}, []) == []
+        if time.process_time() - used < 0.4:
+            return
+    pytest.fail("long chains take a long time")
 
 
 def test_a_pasted_module_is_named_with_its_share():

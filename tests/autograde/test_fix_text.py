@@ -74,5 +74,10 @@ def test_an_object_that_claims_another_functions_code_is_not_counted_by_it():
     assert UNFIT in counted(NEARLY, OTHER, claims)
 
 
+def test_of_a_loop_nested_too_deep_it_is_said_that_it_was_not_read():
+    deep = FIXED.replace("    val_losses =", f"    z = {'+'.join('1' * 400)}\n    val_losses =", 1)
+    assert "code is nested more than 200 deep" in counted(deep)[UNFIT]
+
+
 def test_a_cell_of_endless_text_is_not_compiled():
     assert UNFIT in written_change(LOOP, ["x = 1\n" * MOST_CODE + FIXED], code_of(fix_the_loop.run))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from autograde import bank
-from autograde.classroom import page
+from autograde.classroom import conspicuous, page
 from autograde.classroom.report import Row, as_table, read_rows
 from autograde.classroom.statistics import (
     GROUP,
@@ -431,6 +431,27 @@ def test_who_is_gone_from_the_gradebook_counts_in_no_misconception(tmp_path):
     assert (count, who) == ("1 of 1", "ada")
     ((student, kind, words),) = table(soup, "people")
     assert (student, kind) == ("gone", "not graded") and "move the folder out of" in words
+
+
+def test_the_page_comes_for_all_whatever_one_of_them_wrote(tmp_path, monkeypatch):
+    wrote = {
+        "ada": "import gc\ngc.get_objects()",
+        "chain": "z = a" + ".b" * 1200,
+        "faulty": "x = 'unforeseen'",
+    }
+    papers = {student: Paper(cells={"clip": source}) for student, source in wrote.items()}
+    folder = make(tmp_path / "class", papers)
+
+    def words_for(cells, exercises):
+        assert "unforeseen" not in str(cells)
+        return conspicuous.words_for(cells, exercises)
+
+    monkeypatch.setattr(page, "words_for", words_for)
+    soup = BeautifulSoup(page.class_page(folder, ASSIGNMENT), "html.parser")
+    said = {student: words for student, kind, words in table(soup, "people") if kind == "to read"}
+    assert "needs: gc, get_objects" in said["ada"]
+    assert said["chain"] == "code in “clip” is nested more than 200 deep, and was not read"
+    assert said["faulty"] == "its code could not be read (AssertionError)"
 
 
 def test_what_a_flag_means_stands_below_the_flags_that_are_there(big_page, tmp_path):
