@@ -133,6 +133,8 @@ class Views(nn.Module):
         layers = nn.Linear(10, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 6)
         self.f = nn.Sequential(*layers, last)
         self.guess, self.white = mlp(6, 12, 6), nn.BatchNorm1d(6, affine=False)
+        self.normed = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 6))
+        self.apart = nn.Sequential(self.normed, self.white)
         self.back, self.head = nn.Linear(6, 10), nn.Linear(6, 3)
 
     def forward(self, x):
@@ -146,20 +148,23 @@ def agree(kind, m, slow, b):
         one, two = m(torch.cat([b["one"], b["two"]])).chunk(2)
     else:
         one, two = m(b["one"]), m(b["two"])
-    if kind in ("guessed", "stop-gradient", "slow copy"):
+    if kind in ("guessed", "stop-gradient", "slow copy", "normed guess", "normed, stopped"):
+        guess = m.normed if "normed" in kind else m.guess
         aims = one, two
-        if kind == "stop-gradient":
+        if "stop" in kind:
             aims = one.detach(), two.detach()
         if kind == "slow copy":
             with torch.no_grad():
                 aims = slow(b["one"]), slow(b["two"])
-        return -(near(m.guess(one), aims[1]) + near(m.guess(two), aims[0])).mean() / 2
+        return -(near(guess(one), aims[1]) + near(guess(two), aims[0])).mean() / 2
     if kind == "negatives":
         scores = F.normalize(one, dim=1) @ F.normalize(two, dim=1).T / 0.2
         rows = torch.arange(len(one))
         return (F.cross_entropy(scores, rows) + F.cross_entropy(scores.T, rows)) / 2
     if kind == "whitened":
         return F.mse_loss(m.white(one), m.white(two))
+    if kind == "projected, whitened":
+        return F.mse_loss(m.apart(one), m.apart(two))
     cost = F.mse_loss(one, two)
     if kind == "spread kept":
         cost = cost + sum(F.relu(1 - z.std(0)).mean() for z in (one, two))
@@ -171,9 +176,9 @@ def agree(kind, m, slow, b):
 
 
 @cases(
-    faulty=["plain", "guessed", "joined"],
+    faulty=["plain", "guessed", "joined", "normed guess"],
     sound=["stop-gradient", "slow copy", "negatives", "whitened", "normed last", "spread kept",
-           "also classified", "also restored"],
+           "also classified", "also restored", "normed, stopped", "projected, whitened"],
 )  # fmt: skip
 def test_two_views_agree_on_more_than_one_point(kind, is_told):
     torch.manual_seed(0)

@@ -148,8 +148,8 @@ def test_a_model_of_masked_tokens_is_not_asked_for_what_it_sees(kind, is_told):
 
 
 @cases(
-    faulty=["means", "means, clipped"],
-    sound=["sums", "rows are means", "as many in each", "one row each, sums"],
+    faulty=["means", "means, clipped", "means, ends cut", "means, as many at first"],
+    sound=["sums", "rows are means", "as many in each", "one row each, sums", "sums, ends cut"],
 )
 def test_micro_batches_of_tokens_weigh_as_in_the_loss_of_a_batch_of_any_kind(kind, is_told):
     torch.manual_seed(0)
@@ -157,11 +157,16 @@ def test_micro_batches_of_tokens_weigh_as_in_the_loss_of_a_batch_of_any_kind(kin
     lengths = torch.randint(2, T, (120, 1), generator=gen(2))
     if kind == "as many in each":
         lengths[:] = T
-    data = Columns(ids=x[:, :-1], labels=x[:, 1:].where(torch.arange(T) < lengths, -100))
+    cut = "cut" in kind
+    if "at first" in kind:
+        lengths[:12] = T
+    labels = x[:, 1:].where(torch.arange(T) < lengths, -100)
+    data = Columns(ids=x if cut else x[:, :-1], labels=labels)
     net, rows = Reader(), 1 if "one row" in kind else 4
 
     def loss_of(m, b):
-        costs = F.cross_entropy(m(b["ids"]).mT, b["labels"], reduction="none")
+        ids = b["ids"][:, :-1] if cut else b["ids"]
+        costs = F.cross_entropy(m(ids).mT, b["labels"], reduction="none")
         counts = (b["labels"] >= 0).float()
         if kind == "rows are means":
             return ((costs * counts).sum(1) / counts.sum(1)).mean()
@@ -180,7 +185,7 @@ def test_micro_batches_of_tokens_weigh_as_in_the_loss_of_a_batch_of_any_kind(kin
         return 0.0
 
     opt = torch.optim.Adam(net.parameters(), 3e-3)
-    setup = pack(net, opt, loader(data, bs=12), loss_of, step=step)
+    setup = pack(net, opt, loader(data, bs=12, shuffle="at first" not in kind), loss_of, step=step)
     assert bool(said(parts.weighed, setup)) == is_told
 
 

@@ -53,6 +53,17 @@ def membership(session: Session) -> Iterator[Finding]:
             evidence, fix,
         )  # fmt: skip
         return
+    if twins := _built_from_one(session, [p for _, p in left_out]):
+        yield Finding(
+            "optimizer-stale-params", "error",
+            f"Two optimizers hold the very same {twins} tensors, and none holds the "
+            f"{len(left_out)} others ({left_out[0][0]}, ...), which get gradients from the loss of "
+            "one of the two alone: it moves the wrong network, and these never change.",
+            evidence | {"held_twice": twins},
+            "opt_d = torch.optim.Adam(discriminator.parameters())\n"
+            "opt_g = torch.optim.Adam(generator.parameters())",
+        )  # fmt: skip
+        return
     meant = _is_a_body(session.model, [n for n, _ in used], [n for n, _ in left_out])
     if any(n in session.loop.thawed for n, _ in left_out):  # on purpose, for training them
         meant, fix = False, 'optimizer.add_param_group({"params": body.parameters(), "lr": lr})'
@@ -88,6 +99,38 @@ def _are_moved(stale: list[Tensor], left_out: list[Tensor]) -> bool:
     """Is one the same shape as a tensor that the optimizer holds, on another device or dtype?"""
     shapes, held = {tuple(p.shape) for p in stale}, (stale[0].dtype, stale[0].device)
     return any(tuple(p.shape) in shapes and (p.dtype, p.device) != held for p in left_out)
+
+
+def _built_from_one(session: Session, left_out: list[Tensor]) -> int:
+    """How many tensors two optimizers both hold, where all of these, which none holds, get a
+    gradient before each step of one of the two and none before each step of the other.
+
+    A body that is left as it is gets one from both losses, or from neither.
+    """
+    tape, ids = session.loop.tape, {id(p) for p in left_out}
+    places = [n for n, p in enumerate(tape.watched) if id(p) in ids]
+    reached: dict[int, set[bool]] = {}
+    optimizers, now = {}, []
+    for event in tape.events:
+        if event.kind == "backward":
+            now += [_differ(event.before[n], event.info.get("after", event.before)[n])
+                    for n in places]  # fmt: skip
+        elif event.kind == "step":
+            optimizers[id(event.optimizer)] = event.optimizer
+            reached.setdefault(id(event.optimizer), set()).update(now)
+            now = []
+    if len(optimizers) != 2 or sorted(map(sorted, reached.values())) != [[False], [True]]:
+        return 0
+    one, other = ({id(p) for g in o.param_groups for p in g["params"]}
+                  for o in optimizers.values())  # fmt: skip
+    return len(one) if one == other else 0
+
+
+def _differ(before: Tensor | None, after: Tensor | None) -> bool:
+    """Backward added something to a gradient."""
+    if before is None or after is None:
+        return after is not None and bool(after.any())
+    return not same(before, after)
 
 
 def _is_a_body(model: nn.Module, order: list[str], names: list[str]) -> bool:

@@ -21,6 +21,12 @@ MULTIPLIES = {"mul", "rmul", "multiply"}
 """Functions that multiply number by number, by their names without underscores."""
 PRODUCTS = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm}
 
+OF_ROWS = {
+    F.triplet_margin_loss, F.triplet_margin_with_distance_loss, F.cosine_embedding_loss,
+    F.pairwise_distance,
+}  # fmt: skip
+"""Functions that compare each row with the same row of another tensor."""
+
 
 def summed(session: Session) -> Iterator[Finding]:
     """The weights a softmax makes are summed over the axis along which they add up to 1."""
@@ -68,7 +74,8 @@ def of_several(session: Session) -> Iterator[Finding]:
 def of_a_row(session: Session) -> Iterator[Finding]:
     """A softmax in the loss adds up to 1 within each row, not down the batch.
 
-    A square table of every row with every row may be read both ways.
+    A square table of every row with every row may be read both ways. Rows that are compared with
+    each other are not scaled column by column.
     """
     program = program_of(session)
     if not program.first().calls_any(SOFTMAXES | LOG_SOFTMAXES | {F.normalize}):
@@ -88,7 +95,7 @@ def of_a_row(session: Session) -> Iterator[Finding]:
 
 
 class _DownTheBatch(TorchFunctionMode):
-    """Keeps the first softmax, or the first rows of a table of similarities, made along axis 0."""
+    """Keeps the first softmax, or the first rows that are compared with rows, made along axis 0."""
 
     def __init__(self, rows: set[int]) -> None:
         super().__init__()
@@ -106,8 +113,14 @@ class _DownTheBatch(TorchFunctionMode):
             if axis is not None and axis % 2 == 0:
                 self.found = function.__name__, result.shape
         elif function is F.normalize and self._is_a_table(result):
-            if kwargs.get("dim", args[2] if len(args) > 2 else 1) % 2 == 0:
+            given = args[0] if args else kwargs["input"]
+            down = kwargs.get("dim", args[2] if len(args) > 2 else 1) % 2 == 0
+            if down and not given.is_leaf:  # of weights, the first axis may be as long by chance
                 self.scaled.append(result)
+        elif function in OF_ROWS:
+            met = [t for t in (*args, *kwargs.values()) if any(t is kept for kept in self.scaled)]
+            if met:
+                self.found = "normalize", met[0].shape
         elif (
             function in PRODUCTS
             and any(args[0] is t for t in self.scaled)

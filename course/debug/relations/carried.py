@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import BatchSampler, RandomSampler
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, clone
+from course.debug.probes.tape import patched
 from course.debug.relations.program import program_of
 from course.state.nested import tensors_in
 
@@ -25,7 +27,8 @@ RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 def in_order(session: Session) -> Iterator[Finding]:
     """A state is carried from batch to batch only if the loader keeps their order.
 
-    Told as a fault where a data set's items are whole batches, which are made to follow each other.
+    Told as a fault where batches are made to follow each other: a data set's items are whole
+    batches, or evaluate() carries the state, too, over batches that keep their order.
     """
     layers = [m for m in session.model.modules() if isinstance(m, RECURRENT)]
     if not layers or session.setup.train_step is None:
@@ -36,40 +39,94 @@ def in_order(session: Session) -> Iterator[Finding]:
         raise NotChecked("the loader does not shuffle, or in a way of the author's")
     program, carried = program_of(session), 0
     batches = program.batches[:STEPS]
-    with session.observe(), contextlib.ExitStack() as stack:
-        first: dict[int, list[Tensor]] = {}
-        last: dict[int, list[Tensor]] = {}
-
-        def enter(layer: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-            states = list(tensors_in([args[1:], kwargs.get("hx")]))
-            first.setdefault(id(layer), [t.detach().clone() for t in states])
-
-        def leave(layer: nn.Module, args: tuple, output: Any) -> None:
-            state = output[1] if isinstance(layer, nn.RNNBase) else output
-            last[id(layer)] = [t.detach().clone() for t in tensors_in(state)]
-
-        for layer in layers:
-            stack.callback(layer.register_forward_pre_hook(enter, with_kwargs=True).remove)
-            stack.callback(layer.register_forward_hook(leave).remove)
+    with session.observe(), _States(layers) as states:
         for batch in batches:
-            before, last = last, {}
-            first.clear()
+            before = states.begin()
             try:
                 program.make_step(clone(batch))
             except Exception as error:
                 raise NotChecked(f"the step raises {type(error).__name__}") from error
-            carried += any(_goes_on(first.get(key, []), old) for key, old in before.items())
+            carried += states.go_on_from(before)
     if carried >= LEAST_CARRIED:
+        scored = _carried_in_order(session, layers)
         whole = loader.batch_sampler is None
+        also = (
+            f" In evaluate(), it is carried over {scored} batches, which keep their order."
+            if scored >= LEAST_CARRIED else ""
+        )  # fmt: skip
         yield Finding(
-            "state-carried", "warning" if whole else "note",
+            "state-carried", "warning" if whole or also else "note",
             f"In {carried} of {len(batches)} steps a recurrent layer begins with the state that "
             "the step before ended with, but the loader shuffles: the state is that of another "
-            "place of the sequence.",
-            {"carried": carried, "steps": len(batches), "shuffled": True},
+            f"place of the sequence.{also}",
+            {"carried": carried, "steps": len(batches), "shuffled": True,
+             "carried_in_evaluation": scored},
             "DataLoader(chunks, batch_size=None, shuffle=False)  # consecutive chunks\n"
             "# or begin every step with no state",
         )  # fmt: skip
+
+
+def _carried_in_order(session: Session, layers: list[nn.Module]) -> int:
+    """Batches of a val_loader that keeps their order at which a layer begins, in evaluate(), with
+    the state that the batch before ended with: those continue each other."""
+    loader = session.setup.val_loader
+    if session.setup.evaluate is None or not isinstance(
+        getattr(loader, "sampler", None), SequentialSampler
+    ):
+        return 0
+    carried, before = 0, None
+    with session.observe(), _States(layers) as states:
+
+        def fetch(original: Any, iterator: Any) -> Any:
+            nonlocal carried, before
+            if getattr(iterator, "_dataset", None) is loader.dataset:
+                carried += before is not None and states.go_on_from(before)
+                before = states.begin()
+            return original(iterator)
+
+        with patched(_BaseDataLoaderIter, "__next__", fetch):
+            try:
+                session.setup.evaluate()
+            except Exception:
+                return 0
+    return carried
+
+
+class _States:
+    """While it is entered: the first state that each layer got and the last that it gave."""
+
+    def __init__(self, layers: list[nn.Module]) -> None:
+        self.layers = layers
+        self.first: dict[int, list[Tensor]] = {}
+        self.last: dict[int, list[Tensor]] = {}
+
+    def __enter__(self) -> _States:
+        self._stack = contextlib.ExitStack()
+        for layer in self.layers:
+            handle = layer.register_forward_pre_hook(self._enter, with_kwargs=True)
+            self._stack.callback(handle.remove)
+            self._stack.callback(layer.register_forward_hook(self._leave).remove)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._stack.close()
+
+    def begin(self) -> dict[int, list[Tensor]]:
+        """Forget all; gives the last states."""
+        last, self.first, self.last = self.last, {}, {}
+        return last
+
+    def go_on_from(self, before: dict[int, list[Tensor]]) -> bool:
+        """Whether a layer began with the state that it had ended with before."""
+        return any(_goes_on(self.first.get(key, []), old) for key, old in before.items())
+
+    def _enter(self, layer: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        states = list(tensors_in([args[1:], kwargs.get("hx")]))
+        self.first.setdefault(id(layer), [t.detach().clone() for t in states])
+
+    def _leave(self, layer: nn.Module, args: tuple, output: Any) -> None:
+        state = output[1] if isinstance(layer, nn.RNNBase) else output
+        self.last[id(layer)] = [t.detach().clone() for t in tensors_in(state)]
 
 
 def _goes_on(states: list[Tensor], before: list[Tensor]) -> bool:

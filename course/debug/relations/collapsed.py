@@ -6,16 +6,20 @@ else is least where all outputs are the same. Nothing keeps a model from it but 
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from itertools import cycle, islice
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
+from course.debug.probes.tape import patched
 from course.debug.probes.thresholds import TINY
 from course.debug.relations.branches import Branches
 from course.debug.relations.program import Program, program_of
@@ -132,10 +136,29 @@ class _Made:
         step = self.program.step(
             self.batch if batch is None else batch,
             prepare=lambda: self.program.model.register_forward_hook(hook),
+            within=_rows_alone(self.program.model),
         )
         if not hook.is_done:
             raise NotChecked("a step does not give two outputs for each row")
         return step.loss
+
+
+@contextlib.contextmanager
+def _rows_alone(model: nn.Module) -> Iterator[None]:
+    """Meanwhile batch norm that a linear layer follows, as in a predictor, treats each row by
+    itself: it does not keep apart what that layer gives. One at the end would."""
+    inner = {id(layer) for part in model.modules()
+             if isinstance(part, nn.Sequential) and len(part) and type(part[-1]) is nn.Linear
+             for layer in part[:-1] if isinstance(layer, _BatchNorm)}  # fmt: skip
+
+    def forward(original: Callable, layer: nn.Module, x: Tensor) -> Tensor:
+        if id(layer) not in inner or layer.running_mean is None:
+            return original(layer, x)
+        mean, variance = layer.running_mean, layer.running_var
+        return F.batch_norm(x, mean, variance, layer.weight, layer.bias, False, 0.0, layer.eps)
+
+    with patched(_BatchNorm, "forward", forward):
+        yield
 
 
 def _spreads(session: Session, program: Program, batch: Any) -> tuple[float, float]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils.data import BatchSampler, default_collate
+from torch.utils.data import BatchSampler, SequentialSampler
 
 from course.data.loading import length_of
 from course.debug.probes.modes import close, evaluation_of
@@ -21,6 +22,7 @@ from course.debug.probes.tape import Tape
 from course.debug.probes.thresholds import ROUNDED, YES
 from course.debug.probes.traces import make_steps
 from course.debug.relations.direction import WORDS
+from course.debug.relations.row_by_row import Answers, alike
 from course.state.nested import mapped, tensors_in
 
 MOST_ROWS = 4096
@@ -32,10 +34,16 @@ LEFT_OUT = 0.05
 """Share of the validation examples below which leaving them out moves no score by a digit."""
 SCORES = (*WORDS, "err", "mae", "mse", "precision", "recall", "score", "corr", "perplexity")
 """Words of what is a score of all examples; other numbers of evaluate() may be of one batch."""
+OF_BATCHES = ("batch", "std", "sem", "spread", "worst")
+"""Words of what says how far the scores of batches lie apart, and is of batches on purpose."""
 
 
 def in_one_batch(session: Session) -> Iterator[Finding]:
-    """A score is the same if all examples form one batch."""
+    """A score is the same if all examples form one batch.
+
+    Told only where all networks answer the same for each row in either way: where they do not, e.g.
+    because a state is carried from batch to batch of a stream, the score rightly differs.
+    """
     seen, sampler = evaluation_of(session), _batches_of(session)
     if any(any(e.submodes.values()) for e in seen.tape.of("forward")):
         raise NotChecked("evaluate() is not in plain eval mode")
@@ -46,25 +54,38 @@ def in_one_batch(session: Session) -> Iterator[Finding]:
     if kept == 1:
         raise NotChecked("a mean over batches of one is one of all, and others may not be read")
     sizes = kept, kept, size
-    found = [seen.first, seen.second, _scored(session, sampler, size)]
-    told = list(_apart(names, found, kept, size))
+    whole = _scored(session, sampler, size)
+    told = list(_apart(names, [seen.first, seen.second, whole.found], kept, size))
+    runs = [_scored(session, sampler, kept), whole] if told else []
     middle = _middle(seen)  # a model that gives one answer to all scores alike in any batches
     if middle is not None and not told:
-        found = [_scored(session, sampler, s, middle, seed=n) for n, s in enumerate(sizes)]
-        told = list(_apart(names, found, kept, size))
+        runs = [_scored(session, sampler, s, middle, seed=n) for n, s in enumerate(sizes)]
+        told = list(_apart(names, [r.found for r in runs], kept, size))
     if not told:  # to a fresh model all batches may cost the same
         weights = trained(session)
-        found = [_scored(session, sampler, s, weights=weights, seed=n) for n, s in enumerate(sizes)]
-        told = list(_apart(names, found, kept, size))
+        runs = [_scored(session, sampler, s, weights=weights, seed=n) for n, s in enumerate(sizes)]
+        told = list(_apart(names, [r.found for r in runs], kept, size))
+    if told and not alike(runs[0].met, runs[-1].met, size):
+        raise NotChecked("the networks do not give the same for each row in other batches")
+    if told and _is_by_groups(session, sampler):
+        raise NotChecked("each batch of validation is a group, which may be scored by itself")
     if told and _draws_by_batch(session, sampler):
         raise NotChecked("evaluate() draws numbers for each batch, so other batches get others")
     yield from told[:1]
 
 
+@dataclass(frozen=True)
+class Scored:
+    """What `evaluate()` said, and the numbers that networks and losses met meanwhile."""
+
+    found: dict[str, float]
+    met: list[list[list[Tensor]]]
+
+
 def _scored(
     session: Session, sampler: BatchSampler, size: int, middle: Tensor | None = None,
     *, weights: list[Tensor] | None = None, seed: int | None = None,
-) -> dict[str, float]:  # fmt: skip
+) -> Scored:  # fmt: skip
     """What `evaluate()` says in batches of another size, and with outputs moved to either side of
     what is in their middle, or with other weights; by a seed of its own, so that a score that is
     drawn at random differs.
@@ -81,6 +102,7 @@ def _scored(
     with (
         session.observe(),
         _Tables(len(sampler.sampler)) as tables,
+        Answers() as answers,
         contextlib.ExitStack() as stack,
     ):
         session.model.train()
@@ -101,10 +123,7 @@ def _scored(
             raise NotChecked(f"evaluate() raises {type(error).__name__} then") from error
     if tables.seen:
         raise NotChecked("examples of a batch are compared with one another")
-    own = session.setup.val_loader.collate_fn is not default_collate
-    if own and not _same_outputs(session.evaluation.tape, tape):
-        raise NotChecked("batches of another size are padded differently, and outputs show it")
-    return found
+    return Scored(found, answers.met(tape))
 
 
 def trained(session: Session) -> list[Tensor]:
@@ -122,15 +141,26 @@ def trained(session: Session) -> list[Tensor]:
         return [p.detach().clone() for p in session.model.parameters()]
 
 
-def _same_outputs(one: Tape, other: Tape) -> bool:
-    """Outputs of one row per example are the same in batches of another size."""
-    both = [[e.output for e in tape.of("output") if e.call == 0] for tape in (one, other)]
-    if any(o is None or not o.dim() for outputs in both for o in outputs) or not all(both):
+def _is_by_groups(session: Session, sampler: BatchSampler) -> bool:
+    """All batches are full, and some numbers in them are the same for all rows of a batch but not
+    of all batches, such as the number of a query, or the same list in each, such as right answers
+    that always come first."""
+    if not isinstance(sampler.sampler, SequentialSampler):
         return False
-    if len({o.shape[1:] for outputs in both for o in outputs}) > 1:
+    if len(sampler.sampler) % sampler.batch_size:
         return False
-    a, b = map(torch.cat, both)
-    return a.shape == b.shape and torch.allclose(a, b, rtol=ROUNDED, atol=ROUNDED)
+    batches = [list(tensors_in(batch)) for batch in session.val_epoch.batches]
+    if {tuple(t.shape for t in batch) for batch in batches} != {tuple(t.shape for t in batches[0])}:
+        return False
+    for same_place in zip(*batches, strict=True):
+        if same_place[0].dim() and same_place[0].numel():
+            each = torch.stack([t.flatten(1) if t.dim() > 1 else t[:, None] for t in same_place])
+            varies = (each != each[:1, :1]).any(1).any(0)  # of all rows of all batches
+            in_a_row = (each == each[:, :1]).all(1).all(0)
+            in_a_list = (each == each[:1]).all(1).all(0)
+            if bool((varies & (in_a_row | in_a_list)).any()):
+                return True
+    return False
 
 
 def _middle(seen: Evaluation) -> Tensor | None:
@@ -235,11 +265,12 @@ def _draws_by_batch(session: Session, sampler: BatchSampler) -> bool:
 
 
 def _is_a_score(name: str) -> bool:
-    return any(word in name.lower() for word in SCORES)
+    name = name.lower()
+    return any(word in name for word in SCORES) and not any(word in name for word in OF_BATCHES)
 
 
 class _Tables(TorchFunctionMode):
-    """Whether a table of each row of a batch with each was made."""
+    """Whether a table of each row of a batch with each was made, or of several views of each."""
 
     def __init__(self, rows: int) -> None:
         super().__init__()
@@ -248,5 +279,5 @@ class _Tables(TorchFunctionMode):
     def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
         result = function(*args, **(kwargs or {}))
         if isinstance(result, Tensor) and result.dim() > 1:
-            self.seen = self.seen or result.shape[-2:] == (self.rows, self.rows)
+            self.seen = self.seen or not any(n % self.rows or not n for n in result.shape[-2:])
         return result
