@@ -30,6 +30,7 @@ from course.debug.relations import (
     denoised,
     derived,
     direction,
+    dropped,
     encoded,
     ended,
     epochs,
@@ -145,7 +146,7 @@ RELATIONS = (
     matched.not_itself, ties.closer, scores.of_labels, scores.in_units,
     units.of_outputs_alone, direction.follows, judged.alike, verified.alike, rows.order,
     targets.own_label, mixed.alike, plateau.told, evaluated.left, rebatched.in_one_batch,
-    preferred.by_score, pieces.weighed, carried.in_order, unread.inputs,
+    preferred.by_score, pieces.weighed, carried.in_order, unread.inputs, dropped.bounds,
 )  # fmt: skip
 
 __all__ = ["RELATIONS"]
