@@ -1,10 +1,14 @@
 """What is made and then lost: copies within bounds, states that are kept, a generator's state."""
 
+import random
+
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset, default_collate
 
-from course.debug.relations import dropped
+from course.debug.relations import dropped, reseeded
 from tests.debug.faulty.thirteenth.kit import gen, loader, mlp
 from tests.debug.faulty.twelfth.kit import pack
 from tests.debug.told import cases, said
@@ -76,3 +80,73 @@ def test_weights_within_bounds_are_written_back(kind, is_told):
 
     made = pack(model, optimizer, loader((x,), 32), train_step=step)
     assert said(dropped.bounds, made) == (["clip-misplaced"] if is_told else [])
+
+
+class Shifted(Dataset):
+    """Rows that are scaled at random as they are read."""
+
+    def __init__(self, x, kind):
+        self.x, self.kind, self.own = x, kind, gen(5)
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        if self.kind == "set back":
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                return self.x[i] * (1 + 0.1 * torch.rand(1))
+        if self.kind in ("an item", "dropout", "a step without draws", "a step with its own"):
+            torch.manual_seed(0)
+        elif self.kind in ("a step that seeds", "by its index"):
+            torch.manual_seed(i)
+        elif self.kind in ("NumPy", "another generator"):
+            np.random.seed(0)
+        elif self.kind == "Python":
+            random.seed(0)
+        drawn = torch.rand(1, generator=self.own if self.kind == "its own" else None)
+        return self.x[i] * (1 + 0.1 * drawn)
+
+
+class ByEpoch(DataLoader):
+    def __iter__(self):
+        torch.manual_seed(7)
+        return super().__iter__()
+
+
+def seeded_and_joined(rows):
+    torch.manual_seed(0)
+    return default_collate(rows)
+
+
+@cases(
+    faulty=["an item", "a collate function", "dropout", "NumPy", "Python"],
+    sound=["its own", "set back", "by its index", "an epoch", "a step without draws",
+           "a step with its own", "a step that seeds", "another generator"],
+)  # fmt: skip
+def test_reading_a_batch_does_not_seed_what_the_step_draws(kind, is_told):
+    torch.manual_seed(0)
+    data = Shifted(torch.randn(128, 6, generator=gen(1)), kind)
+    model = nn.Sequential(mlp(6, 16, 6), nn.Dropout(0.5 if kind == "dropout" else 0.0))
+    own, count = gen(6), [0]
+
+    def loss_of(model, x):
+        if kind == "a step that seeds":
+            count[0] += 1
+            torch.manual_seed(count[0])
+        if kind in ("dropout", "a step without draws"):
+            noise = 0
+        elif kind == "NumPy":
+            noise = torch.from_numpy(np.random.randn(*x.shape)).float()
+        elif kind == "Python":
+            noise = random.gauss(0, 1)
+        else:
+            generator = own if kind == "a step with its own" else None
+            noise = torch.randn(x.shape, generator=generator)
+        return (model(x + 0.5 * noise) - x).pow(2).mean()
+
+    kinds = ByEpoch if kind == "an epoch" else DataLoader
+    joined = seeded_and_joined if kind == "a collate function" else default_collate
+    batches = kinds(data, 16, shuffle=True, generator=gen(2), collate_fn=joined)
+    made = pack(model, torch.optim.SGD(model.parameters(), 0.01), batches, loss_of=loss_of)
+    assert said(reseeded.by_reading, made) == (["rng-reseeded"] if is_told else [])

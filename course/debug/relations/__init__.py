@@ -77,6 +77,7 @@ from course.debug.relations import (
     reductions,
     referenced,
     renumbered,
+    reseeded,
     restored,
     resumed,
     rows,
@@ -147,6 +148,7 @@ RELATIONS = (
     units.of_outputs_alone, direction.follows, judged.alike, verified.alike, rows.order,
     targets.own_label, mixed.alike, plateau.told, evaluated.left, rebatched.in_one_batch,
     preferred.by_score, pieces.weighed, carried.in_order, unread.inputs, dropped.bounds,
+    reseeded.by_reading,
 )  # fmt: skip
 
 __all__ = ["RELATIONS"]
