@@ -1,5 +1,6 @@
 """What is made and then lost: copies within bounds, states that are kept, a generator's state."""
 
+import copy
 import random
 
 import numpy as np
@@ -8,8 +9,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from course.debug.relations import dropped, reseeded
-from tests.debug.faulty.thirteenth.kit import gen, loader, mlp
+from course.debug.relations import dropped, reseeded, standing
+from tests.debug.faulty.thirteenth.kit import Columns, gen, loader, mlp
 from tests.debug.faulty.twelfth.kit import pack
 from tests.debug.told import cases, said
 
@@ -150,3 +151,57 @@ def test_reading_a_batch_does_not_seed_what_the_step_draws(kind, is_told):
     batches = kinds(data, 16, shuffle=True, generator=gen(2), collate_fn=joined)
     made = pack(model, torch.optim.SGD(model.parameters(), 0.01), batches, loss_of=loss_of)
     assert said(reseeded.by_reading, made) == (["rng-reseeded"] if is_told else [])
+
+
+class Values(nn.Module):
+    """Values of two actions, for states that are rows of numbers or ids."""
+
+    def __init__(self, of_ids):
+        super().__init__()
+        self.first = nn.Embedding(7, 16) if of_ids else nn.Linear(7, 16)
+        self.last = nn.Linear(16, 2)
+
+    def forward(self, state):
+        return self.last(self.first(state).relu())
+
+
+@cases(
+    faulty=["kept by reference", "ids", "of one network", "two losses", "scaled rewards"],
+    sound=["moves", "mostly stays", "one state", "no next value", "a teacher's answers",
+           "the row itself", "always ended"],
+)  # fmt: skip
+def test_a_state_and_the_next_are_not_the_same_in_every_row(kind, is_told):
+    torch.manual_seed(0)
+    of_ids = kind == "ids"
+    place = torch.randint(7, (256,), generator=gen(1))
+    if kind == "one state":
+        place = torch.full((256,), 3)
+    after = place.clone()
+    if kind in ("moves", "mostly stays"):
+        moved = torch.rand(256, generator=gen(2)) < (1.0 if kind == "moves" else 0.1)
+        after = torch.where(moved, (place + 1) % 7, place)
+    state, later = (p if of_ids else F.one_hot(p, 7).float() for p in (place, after))
+    action = torch.randint(2, (256,), generator=gen(3))
+    done = torch.rand(256, generator=gen(4)) < (2.0 if kind == "always ended" else 0.2)
+    reward = torch.randn(256, generator=gen(5))
+    net = Values(of_ids)
+    target = net if kind == "of one network" else copy.deepcopy(net).requires_grad_(False)
+
+    def loss_of(net, b):
+        with torch.no_grad():
+            best = target(b["later"]).max(1).values
+            y = b["reward"] * (0.1 if kind == "scaled rewards" else 1.0)
+            y = y + (0.0 if kind == "no next value" else 0.9) * (1 - b["done"].float()) * best
+        said = net(b["state"])
+        taken = said.gather(1, b["action"][:, None])[:, 0]
+        if kind == "a teacher's answers":
+            return F.mse_loss(said.amax(1), best)
+        if kind == "the row itself":
+            return F.mse_loss(said.sum(1), b["later"].argmax(1).float())
+        more = F.mse_loss(said.mean(1), b["reward"]) if kind == "two losses" else 0.0
+        return F.smooth_l1_loss(taken, y) + more
+
+    rows = Columns(state=state, action=action, reward=reward, later=later, done=done)
+    batches = DataLoader(rows, 32, shuffle=True, generator=gen(6))
+    made = pack(net, torch.optim.Adam(net.parameters(), 3e-3), batches, loss_of=loss_of)
+    assert said(standing.still, made) == (["memory-shared"] if is_told else [])

@@ -87,6 +87,7 @@ from course.debug.relations import (
     sides,
     spreads,
     squeezed,
+    standing,
     stepped_over,
     stuck,
     targets,
@@ -148,7 +149,7 @@ RELATIONS = (
     units.of_outputs_alone, direction.follows, judged.alike, verified.alike, rows.order,
     targets.own_label, mixed.alike, plateau.told, evaluated.left, rebatched.in_one_batch,
     preferred.by_score, pieces.weighed, carried.in_order, unread.inputs, dropped.bounds,
-    reseeded.by_reading,
+    reseeded.by_reading, standing.still,
 )  # fmt: skip
 
 __all__ = ["RELATIONS"]
