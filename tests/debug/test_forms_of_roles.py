@@ -59,6 +59,46 @@ def test_the_end_counts_where_padding_is_the_same_sign(kind, is_told):
     assert said(ended.by_its_sign, made) == ["empty-targets"] * is_told
 
 
+@cases(
+    faulty=("by token", "ignored by its number"),
+    sound=("behind the first", "of its own", "by accuracy", "by its class", "rows of one length",
+           "share of padding"),
+)  # fmt: skip
+def test_the_token_that_a_score_waits_for_is_a_target(kind, is_told):
+    torch.manual_seed(0)
+    lengths = torch.randint(4, 9, (64,), generator=gen(1))
+    ids = torch.randint(3, 9, (64, 10), generator=gen(2))
+    real = torch.arange(10) < lengths[:, None]
+    ids[torch.arange(64), lengths - 1] = 1
+    ids = ids.masked_fill(~real, 0 if kind == "of its own" else 1)
+    if kind == "rows of one length":
+        ids[:, 3:] = torch.randint(3, 9, (64, 7), generator=gen(3))
+    if kind == "share of padding":
+        ids[0] = torch.randint(3, 9, (10,), generator=gen(3))
+    labels = ids.masked_fill(~real if kind == "behind the first" else ids == 1, -100)
+    if kind == "of its own":
+        labels = ids.masked_fill(~real, -100)
+    model = Language()
+
+    def loss_of(model, b):
+        said, y = model(b["ids"])[:, :-1].transpose(1, 2), b["labels"][:, 1:]
+        if kind == "ignored by its number":
+            return F.cross_entropy(said, b["ids"][:, 1:], ignore_index=1)
+        return F.cross_entropy(said, y)
+
+    def evaluate():
+        with torch.no_grad():
+            said = model(ids[:, :4]).argmax(2)
+        if kind == "by accuracy":
+            return {"accuracy": (said == ids[:, 1:5]).float().mean().item()}
+        if kind == "by its class":
+            return {"token": said.float().mean().item()}
+        return {"stops": sum(1 in row for row in said.tolist()) / 64}
+
+    made = of(model, Columns(ids=ids, labels=labels), loss_of, evaluate=evaluate)
+    assert said(ended.by_what_is_scored, made) == ["empty-targets"] * is_told
+
+
 def corners(b):
     return torch.cat([b[:, :2] - b[:, 2:] / 2, b[:, :2] + b[:, 2:] / 2], 1)
 

@@ -149,7 +149,7 @@ RELATIONS = (
     units.of_outputs_alone, direction.follows, judged.alike, verified.alike, rows.order,
     targets.own_label, mixed.alike, plateau.told, evaluated.left, rebatched.in_one_batch,
     preferred.by_score, pieces.weighed, carried.in_order, unread.inputs, dropped.bounds,
-    reseeded.by_reading, standing.still,
+    reseeded.by_reading, standing.still, ended.by_what_is_scored,
 )  # fmt: skip
 
 __all__ = ["RELATIONS"]
