@@ -264,3 +264,23 @@ def test_no_row_of_a_mask_that_is_held_out_is_trained_on(kind, is_told):
         return F.cross_entropy(out[rows], b["y"][rows])
 
     assert bool(said(masks.held_out, pack(model, adam(model), [batch], loss_of))) == is_told
+
+
+@pytest.mark.parametrize("kind", ["a generator", "a list"])
+def test_what_evaluate_has_read_to_its_end_is_not_said_to_have_been_empty(kind):
+    torch.manual_seed(0)
+    x, y = torch.randn(128, 6, generator=gen(1)), torch.randint(3, (128,), generator=gen(2))
+    model = mlp(6, 16, 3)
+    held = [(x[i : i + 32], y[i : i + 32]) for i in range(0, 128, 32)] * (kind == "a generator")
+    held = (batch for batch in held) if kind == "a generator" else held
+
+    def evaluate():
+        with torch.no_grad():
+            hits = [float((model(a).argmax(1) == b).float().mean()) for a, b in held]
+        return {"accuracy": sum(hits) / max(1, len(hits))}
+
+    report = diagnose(pack(model, adam(model), loader((x, y), 32), loss_fn=nn.CrossEntropyLoss(),
+                           evaluate=evaluate, val_loader=held, num_classes=3))  # fmt: skip
+    ids = {finding.id for finding in report.alarms}
+    assert ("loader-exhausted" in ids) == (kind == "a generator"), str(report)
+    assert ("empty-loader" in ids) == (kind == "a list"), str(report)

@@ -59,6 +59,46 @@ def test_the_end_counts_where_padding_is_the_same_sign(kind, is_told):
     assert said(ended.by_its_sign, made) == ["empty-targets"] * is_told
 
 
+@cases(
+    faulty=("by token", "ignored by its number"),
+    sound=("behind the first", "of its own", "by accuracy", "by its class", "rows of one length",
+           "share of padding"),
+)  # fmt: skip
+def test_the_token_that_a_score_waits_for_is_a_target(kind, is_told):
+    torch.manual_seed(0)
+    lengths = torch.randint(4, 9, (64,), generator=gen(1))
+    ids = torch.randint(3, 9, (64, 10), generator=gen(2))
+    real = torch.arange(10) < lengths[:, None]
+    ids[torch.arange(64), lengths - 1] = 1
+    ids = ids.masked_fill(~real, 0 if kind == "of its own" else 1)
+    if kind == "rows of one length":
+        ids[:, 3:] = torch.randint(3, 9, (64, 7), generator=gen(3))
+    if kind == "share of padding":
+        ids[0] = torch.randint(3, 9, (10,), generator=gen(3))
+    labels = ids.masked_fill(~real if kind == "behind the first" else ids == 1, -100)
+    if kind == "of its own":
+        labels = ids.masked_fill(~real, -100)
+    model = Language()
+
+    def loss_of(model, b):
+        said, y = model(b["ids"])[:, :-1].transpose(1, 2), b["labels"][:, 1:]
+        if kind == "ignored by its number":
+            return F.cross_entropy(said, b["ids"][:, 1:], ignore_index=1)
+        return F.cross_entropy(said, y)
+
+    def evaluate():
+        with torch.no_grad():
+            said = model(ids[:, :4]).argmax(2)
+        if kind == "by accuracy":
+            return {"accuracy": (said == ids[:, 1:5]).float().mean().item()}
+        if kind == "by its class":
+            return {"token": said.float().mean().item()}
+        return {"stops": sum(1 in row for row in said.tolist()) / 64}
+
+    made = of(model, Columns(ids=ids, labels=labels), loss_of, evaluate=evaluate)
+    assert said(ended.by_what_is_scored, made) == ["empty-targets"] * is_told
+
+
 def corners(b):
     return torch.cat([b[:, :2] - b[:, 2:] / 2, b[:, :2] + b[:, 2:] / 2], 1)
 
@@ -157,8 +197,8 @@ class Factors(nn.Module):
 
 
 @cases(
-    faulty=("one item",),
-    sound=("no padding", "none with 0", "several items", "bias of the user", "not counted"),
+    faulty=("one item", "bias of the user"),  # the second is only noted: 0 may stand for no item
+    sound=("no padding", "none with 0", "several items", "not counted"),
 )
 def test_an_id_that_pads_nothing_is_learned(kind, is_told):
     torch.manual_seed(0)
@@ -172,9 +212,11 @@ def test_an_id_that_pads_nothing_is_learned(kind, is_told):
         return each[b["item"] > 0].mean() if kind == "not counted" else each.mean()
 
     rows = Columns(user=user, item=item, y=torch.randn(64, generator=gen(3)))
-    assert (
-        said(untaught.by_padding, of(Factors(kind), rows, loss_of)) == ["frozen-params"] * is_told
-    )
+    made = of(Factors(kind), rows, loss_of)
+    assert said(untaught.by_padding, made) == ["frozen-params"] * is_told
+    if is_told:
+        (found,) = untaught.by_padding(Session(as_setup(made)))
+        assert found.is_alarm == (kind == "one item")
 
 
 @cases(faulty=("rounded",), sound=("ties shared", "above alone", "shares", "rounded, ties against"))

@@ -105,9 +105,10 @@ def _loss_is_finite(session: Session) -> bool:
 
 
 def empty(session: Session) -> Iterator[Finding]:
-    """Both loaders yield batches."""
+    """Both loaders yield batches; an iterator may have been read to its end by `evaluate`."""
     given = {"train_loader": session.epoch}
-    if session.setup.val_loader is not None:
+    read = session.setup.evaluate is not None and hasattr(session.setup.val_loader, "__next__")
+    if session.setup.val_loader is not None and not read:
         given["val_loader"] = session.val_epoch
     for name, epoch in given.items():
         if epoch.batches or not epoch.whole or epoch.error:

@@ -30,6 +30,7 @@ from course.debug.relations import (
     denoised,
     derived,
     direction,
+    dropped,
     encoded,
     ended,
     epochs,
@@ -76,6 +77,7 @@ from course.debug.relations import (
     reductions,
     referenced,
     renumbered,
+    reseeded,
     restored,
     resumed,
     rows,
@@ -85,6 +87,7 @@ from course.debug.relations import (
     sides,
     spreads,
     squeezed,
+    standing,
     stepped_over,
     stuck,
     targets,
@@ -145,7 +148,8 @@ RELATIONS = (
     matched.not_itself, ties.closer, scores.of_labels, scores.in_units,
     units.of_outputs_alone, direction.follows, judged.alike, verified.alike, rows.order,
     targets.own_label, mixed.alike, plateau.told, evaluated.left, rebatched.in_one_batch,
-    preferred.by_score, pieces.weighed, carried.in_order, unread.inputs,
+    preferred.by_score, pieces.weighed, carried.in_order, unread.inputs, dropped.bounds,
+    reseeded.by_reading, standing.still, ended.by_what_is_scored,
 )  # fmt: skip
 
 __all__ = ["RELATIONS"]

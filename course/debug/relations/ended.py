@@ -1,4 +1,4 @@
-"""Relation on the sign that ends a sequence: it is a target, also where it serves as padding."""
+"""Relations on the sign that ends a sequence: it is a target, also where it serves as padding."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from course.debug.probes.report import Finding
-from course.debug.probes.session import NotChecked, Session
+from course.debug.probes.session import NotChecked, Session, as_metrics
 from course.debug.probes.thresholds import NEARLY_ALL
 from course.debug.relations.padding import only_behind
-from course.debug.relations.program import program_of
+from course.debug.relations.program import exchanged, program_of
 from course.state.nested import tensors_in
 
 LEAST_ROWS = 8
 """Padded rows, all of which end alike by no chance."""
+OTHERS = 3
+"""Other tokens, all of which evaluate() scores 0 where it scores the sign of the end 1."""
+AHEAD = 1e4
+"""What is added to the score of a token so that the model says it whatever it reads."""
+CLASSES = {"cross_entropy": -100, "nll_loss": -100}
+"""Losses of one class for each place, and what they leave out if nothing else is said."""
 
 
 def by_its_sign(session: Session) -> Iterator[Finding]:
@@ -93,3 +99,95 @@ def _left_out(program: Any, ids: list[Tensor], x: Tensor, real: Tensor, sign: in
         met = event.targets.detach().cpu().flatten()
         if options.get("ignore_index") == sign and torch.equal(met, x[:, 1:].flatten()):
             yield f"ignore_index={sign}"
+
+
+def by_what_is_scored(session: Session) -> Iterator[Finding]:
+    """What evaluate() waits for is a target in training.
+
+    Where a batch's rows end with some token, and a score is 1 if the model says that token whatever
+    it reads, and 0 if it says any of some others, the score asks for that token. No target is it
+    where it serves as padding, too, and was left out with it.
+    """
+    program = program_of(session)
+    if session.setup.evaluate is None:
+        raise NotChecked("no evaluate()")
+    ids = [t for t in tensors_in(program.batches[0])
+           if t.dim() == 2 and not t.is_floating_point() and t.shape[1] > 2]  # fmt: skip
+    signs = {sign for t in ids for sign in _last_of(t)}
+    if not signs:
+        raise NotChecked("no rows of ids end alike")
+    met, classes = _taught(program.first().losses)
+    signs = {sign for sign in signs if 0 <= sign < classes and not bool((met == sign).any())}
+    others = [n for n in range(classes) if bool((met == n).any())][:OTHERS]
+    if not signs or len(others) < OTHERS or session.evaluation.error is not None:
+        raise NotChecked("every token that rows end with is a target")
+    scores = [_scored_if_said(session, n, classes) for n in others]
+    for sign in sorted(signs):
+        mine = _scored_if_said(session, sign, classes)
+        asking = [name for name, value in mine.items()
+                  if value == 1 and all(other.get(name) == 0 for other in scores)]  # fmt: skip
+        if not asking or any(
+            bool((_taught(program.step(batch).losses)[0] == sign).any())
+            for batch in program.batches
+        ):
+            continue
+        yield Finding(
+            "empty-targets", "warning",
+            f"{asking[0]} is 1 if the model always says token {sign}, and 0 if it always says one "
+            f"of {OTHERS} others, but in {len(program.batches)} batches, whose rows end with token "
+            f"{sign}, it is never a target, as where it is left out together with the padding: "
+            "the model never learns to say it.",
+            {"token": sign, "score": asking[0], "batches": len(program.batches)},
+            "labels = ids.masked_fill(places > lengths[:, None], -100)  # only behind the first",
+        )  # fmt: skip
+        return
+
+
+def _last_of(ids: Tensor) -> list[int]:
+    """The token that all rows end with, the longest one too, and many of them more than once."""
+    last = ids[:, -1]
+    many = int((last == ids[:, -2]).sum()) >= LEAST_ROWS
+    return [int(last[0])] if many and bool((last == last[0]).all()) else []
+
+
+def _taught(losses: list[Any]) -> tuple[Tensor, int]:
+    """Classes that a step's losses count as targets, and how many classes there are.
+
+    Raises:
+        NotChecked: No loss is of one class for each place, or they are of different classes.
+    """
+    found, classes = [], set()
+    for event in losses:
+        if event.name not in CLASSES or event.targets.is_floating_point():
+            raise NotChecked("not all losses are of one class for each place")
+        if event.call_again is None:
+            raise NotChecked("a loss does not say what it leaves out by name")
+        met = event.targets.detach().cpu().flatten()
+        left_out = event.call_again.keywords.get("ignore_index", CLASSES[event.name])
+        found.append(met[met != left_out])
+        classes.add(event.inputs.shape[min(1, event.inputs.dim() - 1)])
+    if len(classes) != 1:
+        raise NotChecked("no loss is of one class for each place")
+    return torch.cat(found), classes.pop()
+
+
+def _scored_if_said(session: Session, token: int, classes: int) -> dict[str, float]:
+    """What evaluate() gives if the model says one token, whatever it reads."""
+
+    def say(_: nn.Module, args: tuple, output: Any) -> Any:
+        scores = next((t for t in tensors_in(output) if t.is_floating_point() and t.dim() > 1
+                       and t.shape[-1] == classes), None)  # fmt: skip
+        if scores is None:
+            return None
+        ahead = torch.zeros(classes, dtype=scores.dtype, device=scores.device)
+        ahead[token] = AHEAD
+        return exchanged(output, scores, scores + ahead)
+
+    with session.observe():
+        hook = session.model.register_forward_hook(say)
+        try:
+            return as_metrics(session.setup.evaluate())
+        except Exception as error:
+            raise NotChecked(f"evaluate() raises {type(error).__name__} here") from error
+        finally:
+            hook.remove()

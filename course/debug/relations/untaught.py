@@ -25,7 +25,8 @@ def by_padding(session: Session) -> Iterator[Finding]:
 
     Padding stands behind the rows of a sequence. Where a table is asked for one number of each row,
     and that is the one whose vector is always 0, all such rows get the same output, which no weight
-    can change, though the loss counts them.
+    can change, though the loss counts them. Where other weights do change it, the number may stand
+    for none of all items, and that is only noted.
     """
     tables = {m: name for name, m in session.model.named_modules()
               if isinstance(m, nn.Embedding) and m.padding_idx is not None}  # fmt: skip
@@ -51,7 +52,7 @@ def by_padding(session: Session) -> Iterator[Finding]:
         listen()
         program.model.register_forward_hook(keep)
 
-    step = program.step(program.batches[0], prepare=prepare)
+    step, unsure = program.step(program.batches[0], prepare=prepare), None
     for table, name in tables.items():
         for ids in asked[table]:
             rows = ids == table.padding_idx if ids.dim() == 1 else None
@@ -70,6 +71,18 @@ def by_padding(session: Session) -> Iterator[Finding]:
                     "nn.Embedding(num_items, dim)  # without padding_idx; or ids + 1, 0 for none",
                 )  # fmt: skip
                 return
+            unsure = unsure or (table, name, rows)
+    if unsure:
+        table, name, rows = unsure
+        yield Finding(
+            "frozen-params", "note",
+            f"{name} has padding_idx={table.padding_idx}, and {int(rows.sum())} of {len(rows)} "
+            "rows look up that number alone: its vector has no gradient and stays as it is. That "
+            "is right where the number stands for none, and wrong where it is one like the others, "
+            "e.g. the first of all items: that one is never learned.",
+            {"table": name, "padding_idx": table.padding_idx, "rows": int(rows.sum())},
+            "nn.Embedding(num_items, dim)  # without padding_idx; or ids + 1, 0 for none",
+        )  # fmt: skip
 
 
 def _are_counted(given: list[Tensor], rows: Tensor) -> bool:
