@@ -239,8 +239,6 @@ def looked_at_as_it_is(
             tell(reaching.CHANGED)
         if threads_running():
             tell(reaching.THREADS)
-        if reaching.is_traced():
-            tell(reaching.TRACED)
 
     def by_itself(inner: Callable[..., Any], args: Any, kwargs: Any = nothing) -> Any:
         running.add(me := get_ident())

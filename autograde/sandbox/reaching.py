@@ -8,6 +8,7 @@ The grader hears of it on the pipe that it needs anyway, before the code that as
 
 from __future__ import annotations
 
+import _lsprof
 import collections
 import dataclasses
 import enum
@@ -56,6 +57,8 @@ EVENTS = {
     "object.__getattr__": FRAMES, "gc.get_objects": OBJECTS, "gc.get_referrers": OBJECTS,
     "gc.get_referents": OBJECTS, "sys.settrace": TRACED, "sys.addaudithook": TRACED,
 }  # fmt: skip
+PROFILES = {"sys.setprofile", "sys.monitoring.register_callback"}
+"""What has Python call a function at each call: of cProfile's, one in C."""
 ASKED_FOR = "autograde.exercise"
 """Event of our own: an exercise that is answered by a value, whose id it is, is handed over, and
 whether to other functions than ours."""
@@ -102,12 +105,6 @@ def is_students_thread(frame: FrameType | None) -> bool:
     return all(file == threading.__file__ for file in files)
 
 
-def is_traced() -> bool:
-    """Whether Python calls a function of a student's at each line or call."""
-    codes = (getattr(one, "__code__", None) for one in (sys.gettrace(), sys.getprofile()))
-    return any(code and is_students(code) for code in codes)
-
-
 def install(tell: Tell, codes_are: dict[str, bool], calling: dict[str, Exercise]) -> None:
     """From now on, in this process and its forks.
 
@@ -136,6 +133,7 @@ def _hook(
     puts_back_itself = inspect.unwrap(written_by_hand).__code__
     starts, is_program, by_hand = programs.EVENTS, programs.looked_at(), _by_hand
     why, refused = programs.WHY, PermissionError
+    profiles, profiled = PROFILES, _profiled()
 
     def look(event: str, args: tuple[Any, ...]) -> None:
         if event == "object.__setattr__":
@@ -160,6 +158,12 @@ def _hook(
             if is_refused:
                 raise refused(why)
             return
+        if event in profiles:
+            looking.add(me())
+            if profiled(frame_at(1), args, bool(calling)):
+                tell(TRACED)
+            looking.discard(me())
+            return
         kind = kind_of(event)
         if kind is None or (event == "object.__getattr__" and args[1] not in lead):
             return
@@ -173,6 +177,33 @@ def _hook(
                 tell(kind)
         finally:
             looking.discard(me())
+
+    return look
+
+
+def _profiled() -> Callable[[FrameType | None, tuple[Any, ...], bool], bool]:
+    """What says of an event in PROFILES whether Python calls a student's function at each call, so
+    that it can see the check. cProfile, also torch's, calls functions in C.
+
+    A function that is set is not told of by the event. It is looked at when the next one takes its
+    place: at the latest when the check goes on, see `stacks`. Where nothing takes its place it
+    counts at once: in another thread, or with the check's own frames below.
+    """
+    now_set, main, me, shows, asks = (
+        sys.getprofile, threading.get_ident(), threading.get_ident, shows_the_check, _asks,
+    )  # fmt: skip
+    from_a_thread, by_cprofile = threading.__file__, _lsprof.Profiler
+
+    def look(frame: FrameType | None, args: tuple[Any, ...], is_called: bool) -> bool:
+        if args:  # of sys.monitoring
+            by_c = args[0] is None or isinstance(getattr(args[0], "__self__", None), by_cprofile)
+            return not by_c and asks(frame)
+        if is_called and callable(now_set()):
+            return True
+        if me() != main:
+            at_bottom = frame is not None and frame.f_code.co_filename == from_a_thread
+            return is_called and (at_bottom or asks(frame))
+        return asks(frame) and shows(frame)
 
     return look
 
