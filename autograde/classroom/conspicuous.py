@@ -33,7 +33,7 @@ INSIDES = frozenset(
         *("meta_path", "settrace", "setprofile", "addaudithook", "input_transformers_post"),
         *("fork", "_exit", "healthy_step", "right_value"),
         *("_C", "_VF", "_refs", "_decomp", "_execution_engine", "decompose"),
-        *("set_stance", "_set_stance", "eval_frame", "load_library", "compile_fx"),
+        *("set_stance", "_set_stance", "eval_frame", "load_library", "compile_fx", "closs"),
     }
 )
 """Attributes that an answer to an exercise has no use for. A `__closure__` alone shows nothing."""
@@ -169,7 +169,7 @@ def _named(tree: ast.Module) -> Iterator[str]:
             isinstance(node, ast.Constant) and node not in asked and node.value in IN_QUOTES
         ):
             yield f'the text "{node.value}"'
-        elif isinstance(node, ast.BinOp) and _joined(node) in IN_QUOTES:
+        elif isinstance(node, ast.BinOp | ast.JoinedStr) and _joined(node) in IN_QUOTES:
             yield f'the text "{_joined(node)}", put together'
         elif _is_looked_up(node):
             yield "sys.modules"
@@ -269,6 +269,11 @@ def _joined(node: ast.AST, pieces: int = 20) -> str | None:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and pieces:
         left, right = _joined(node.left, pieces - 1), _joined(node.right, pieces - 1)
         return None if left is None or right is None else left + right
+    if isinstance(node, ast.JoinedStr) and len(node.values) <= pieces:
+        parts = [_joined(part, pieces - 1) for part in node.values]
+        return None if None in parts else "".join(parts)
+    if isinstance(node, ast.FormattedValue) and node.conversion == -1 and not node.format_spec:
+        return _joined(node.value, pieces - 1) if pieces else None
     is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
     return node.value if is_text else None
 

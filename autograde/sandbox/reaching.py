@@ -31,11 +31,11 @@ from typing import Any
 import course
 from autograde.by_hand import written_by_hand
 from autograde.exercise import Exercise
-from autograde.sandbox import programs, recorded
+from autograde.sandbox import beside, programs, recorded
 
 FRAMES, OBJECTS, TRACED = "frames", "objects", "traced"
 THREADS, CHANGED, ANSWERS = "threads", "changed", "answers"
-PROGRAM, RECORDED, WOKEN = "program", "recorded", "woken"
+PROGRAM, RECORDED, WOKEN, BESIDE = "program", "recorded", "woken", "beside"
 WORDS = {
     FRAMES: "its code asked Python for frames through which the check's own variables can be read",
     OBJECTS: "its code asked the garbage collector for objects, which also finds the check's own",
@@ -48,6 +48,8 @@ WORDS = {
     "computes is not seen",
     RECORDED: "a function of TorchScript was called where it was to be written by hand, and what "
     "is recorded in it is not seen",
+    BESIDE: "another thread ran while functions of its code that must do without torch were called, "
+    "and what is computed there is not seen",
     WOKEN: "a process that an earlier cell had started was stopped while a function was called, "
     "but ran or ended meanwhile",
 }
@@ -59,6 +61,14 @@ EVENTS = {
 }  # fmt: skip
 PROFILES = {"sys.setprofile", "sys.monitoring.register_callback"}
 """What has Python call a function at each call: of cProfile's, one in C."""
+HIDDEN = {
+    "_xxsubinterpreters", "_xxinterpchannels", "_interpreters", "_interpchannels",
+    "_interpqueues", "_testcapi", "_testlimitedcapi", "_testinternalcapi", "_testmultiphase",
+    "_testsinglephase", "_testbuffer",
+}  # fmt: skip
+"""Modules that make further interpreters, in which nothing refuses, and Python's tests of itself."""
+NOT_HERE = "{}: further interpreters and the tests of Python itself cannot be loaded here"
+NO_INTERPRETERS = "a further interpreter cannot be started here"
 ASKED_FOR = "autograde.exercise"
 """Event of our own: an exercise that is answered by a value, whose id it is, is handed over, and
 whether to other functions than ours."""
@@ -134,6 +144,8 @@ def _hook(
     starts, is_program, by_hand = programs.EVENTS, programs.looked_at(), _by_hand
     why, refused = programs.WHY, PermissionError
     profiles, profiled = PROFILES, _profiled()
+    of_threads, ran_beside = beside.EVENTS, beside.looked_at()
+    hidden, not_here = HIDDEN, ModuleNotFoundError
 
     def look(event: str, args: tuple[Any, ...]) -> None:
         if event == "object.__setattr__":
@@ -157,6 +169,18 @@ def _hook(
                 looking.discard(me())
             if is_refused:
                 raise refused(why)
+            return
+        if event == "import":
+            if args[0].rpartition(".")[2] in hidden:
+                raise not_here(NOT_HERE.format(args[0]))
+            return
+        if event == "cpython.PyInterpreterState_New":
+            raise refused(NO_INTERPRETERS)
+        if event in of_threads:
+            looking.add(me())
+            if ran_beside(event, args[:1] == (True,)):
+                tell(BESIDE)
+            looking.discard(me())
             return
         if event in profiles:
             looking.add(me())

@@ -159,6 +159,13 @@ def back(y: Tensor):
 def step_by_hand(weight, bias, inputs, targets, lr):
     back(weight.sum())
 """, "backward() of TorchScript"),
+    "node": ("01c.step-by-hand", """
+import torch
+def step_by_hand(weight, bias, inputs, targets, lr):
+    with torch.enable_grad():
+        loss = weight.clone().requires_grad_().sum()
+    return loss.grad_fn(torch.ones(()))
+""", "a node of autograd's graph"),
     "traced": ("03a.clip", """
 import torch
 from types import SimpleNamespace as P
