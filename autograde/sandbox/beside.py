@@ -6,9 +6,9 @@ is counted; what happens once may be a progress bar that wakes now and then.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from contextlib import suppress
-from io import open
 from os import listdir
 from os.path import isdir
 from threading import get_native_id
@@ -46,7 +46,7 @@ def _times() -> dict[str, str]:
     own = str(get_native_id())
     for task in listdir(TASKS) if isdir(TASKS) else ():
         if task != own:
-            with suppress(OSError), open(f"{TASKS}/{task}/schedstat") as file:
+            with suppress(OSError), builtins.open(f"{TASKS}/{task}/schedstat") as file:
                 found[task] = file.read().split()[0]
     return found
 

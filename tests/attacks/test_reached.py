@@ -115,7 +115,7 @@ REACH = {
     "traced-by-what-dies-in-the-check": (
         bank.load("01b.softmax"),
         ("import sys\nimport numpy as np\nclass Dies(np.ndarray):\n    def __del__(self):\n"
-         "        getattr(sys, 'set%s' % 'profile')(lambda *_: None)\n"
+         "        getattr(sys, 'set%s' % 'profile')(type('P', (), {'__call__': len})())\n"
          "def softmax(x, axis):\n    e = np.exp(x - x.max(axis, keepdims=True))\n"
          "    return (e / e.sum(axis, keepdims=True)).view(Dies)",),
         TRACED,
