@@ -48,8 +48,8 @@ WORDS = {
     "computes is not seen",
     RECORDED: "a function of TorchScript was called where it was to be written by hand, and what "
     "is recorded in it is not seen",
-    BESIDE: "another thread ran while functions of its code that must do without torch were called, "
-    "and what is computed there is not seen",
+    BESIDE: "another thread ran while functions of its code that must do without torch were "
+    "called, and what is computed there is not seen",
     WOKEN: "a process that an earlier cell had started was stopped while a function was called, "
     "but ran or ended meanwhile",
 }
@@ -66,7 +66,7 @@ HIDDEN = {
     "_interpqueues", "_testcapi", "_testlimitedcapi", "_testinternalcapi", "_testmultiphase",
     "_testsinglephase", "_testbuffer",
 }  # fmt: skip
-"""Modules that make further interpreters, in which nothing refuses, and Python's tests of itself."""
+"""What makes further interpreters, in which nothing refuses, and Python's tests of itself."""
 NOT_HERE = "{}: further interpreters and the tests of Python itself cannot be loaded here"
 NO_INTERPRETERS = "a further interpreter cannot be started here"
 ASKED_FOR = "autograde.exercise"

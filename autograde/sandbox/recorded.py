@@ -3,8 +3,8 @@
 A function that was scripted or traced runs in an interpreter of torch's own, which calls neither
 Python's functions nor, for derivatives, operators that could refuse. One that says it was recorded
 from what must not be called refuses, and so does one that computes derivatives where these are to
-be written by hand; of the others the grader is told. So do the nodes of a graph, each of which computes derivatives
-where it is called.
+be written by hand; of the others the grader is told. There the nodes of a graph refuse as well:
+each computes derivatives where it is called.
 """
 
 from __future__ import annotations

@@ -52,6 +52,7 @@ def stack_of_its_own(found: Any) -> Alone:
     wanted = [collects()]
     at_once, call = tuple, operator.call
     not_watched = (partial(sys.setprofile, None), partial(sys.settrace, None))
+    monitors = getattr(sys, "monitoring", None)  # by which cProfile watches, from Python 3.12 on
 
     def run(context: Any, function: Callable[..., Any], args: Any, kwargs: Any = nothing) -> Any:
         stack = greenlet(function)
@@ -67,6 +68,9 @@ def stack_of_its_own(found: Any) -> Alone:
             return switch(stack, *args, **kwargs)
         finally:
             at_once(map(call, not_watched))  # in one step, between whose parts nothing is called
+            for tool in range(6) if monitors else ():
+                if monitors.get_tool(tool) is not None:
+                    monitors.set_events(tool, 0)
             wanted[0] = collects()
             do_not_collect()
 
