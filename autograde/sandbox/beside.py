@@ -6,9 +6,9 @@ is counted; what happens once may be a progress bar that wakes now and then.
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable
 from contextlib import suppress
+from io import FileIO
 from os import listdir
 from os.path import isdir
 from threading import get_native_id
@@ -23,32 +23,34 @@ OFTEN = 3
 
 def looked_at() -> Callable[[str, bool], bool]:
     """What says of an event in EVENTS, and whether it begins or ends, whether to tell of it."""
-    times, before, found = _times, list[dict[str, str]](), [0]
+    times, before, found = _times, list[dict[str, str] | None](), [0]
 
     def look(event: str, begins: bool) -> bool:
         if event != WITHOUT_TORCH:
-            if before:
-                before[0].clear()  # so that it differs
+            before[-1:] = [None] * bool(before)
             return False
         if begins:
-            before.append(times() or {"": ""})
+            before.append(times())
             return False
-        was = before.pop() if before else None
-        found[0] += was is None or any(was.get(one) != ran for one, ran in times().items())
+        found[0] += (before.pop() if before else None) != times()
         return found[0] >= OFTEN
 
     return look
 
 
 def _times() -> dict[str, str]:
-    """How long each thread but this has run, as the kernel counts it."""
-    found: dict[str, str] = {}
-    own = str(get_native_id())
+    """How long each thread but this has run, as the kernel counts it; CUDA's own do not count."""
+    own, found = str(get_native_id()), dict[str, str]()
     for task in listdir(TASKS) if isdir(TASKS) else ():
-        if task != own:
-            with suppress(OSError), builtins.open(f"{TASKS}/{task}/schedstat") as file:
-                found[task] = file.read().split()[0]
+        if task != own and not _read(task, "comm").startswith("cuda"):
+            found[task] = _read(task, "schedstat").partition(" ")[0]
     return found
+
+
+def _read(task: str, what: str) -> str:
+    with suppress(OSError), FileIO(f"{TASKS}/{task}/{what}") as file:
+        return file.read().decode()
+    return ""
 
 
 TASKS = "/proc/self/task"
