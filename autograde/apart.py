@@ -8,11 +8,12 @@ graded runs on one thread, so that it can be forked.
 
 from __future__ import annotations
 
+import _imp
 import base64
+import ctypes
 import os
 import signal
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ import torch
 
 from autograde import plain
 from autograde.sandbox import kernel
-from autograde.sandbox.left_behind import children, end_all_but, nothing_left, share_nothing
+from autograde.sandbox.left_behind import end_all_but, nothing_left, opened_again, share_nothing
 
 if TYPE_CHECKING:
     from autograde.answers import Raised
@@ -130,7 +131,7 @@ def in_a_process(job: Callable[[], Any], kept: Path | None = None) -> Any:
     if not _now.forks:
         return _until_killed(job)
     _now.put_back()
-    with nothing_left(_now.places, kept):
+    with opened_again(_now.places[0]), nothing_left(_now.places, kept):
         return _of_another_process(job)
 
 
@@ -143,15 +144,13 @@ def _of_another_process(job: Callable[[], Any]) -> Any:
     if not kernel.landlock():
         end_all_but(frozenset())  # whom it could reach
     reader, writer = os.pipe()
-    running, _now.keeps = children(), frozenset({writer, _now.pipe})
-    with warnings.catch_warnings(), _shut():  # of threads, which the student's code may have
-        warnings.simplefilter("ignore")
-        child = by_itself(os.fork)  # which calls what the student's code has registered
+    _now.keeps = frozenset({writer, _now.pipe})
+    with _shut():
+        child = _forked()
         _now.keeps = None
         if not child:
             _answer(job, writer)
         os.close(writer)
-        end_all_but(running | {child})  # what was started by whom the fork calls
         try:
             with os.fdopen(reader, "rb") as pipe:
                 raw = pipe.read()
@@ -170,6 +169,20 @@ def _of_another_process(job: Callable[[], Any]) -> Any:
 
         raise RaisedApart(Raised(*map(str, said)))
     return said
+
+
+def _forked() -> int:
+    """`os.fork`, but for what the student's code has registered to be called in this process: that
+    would run beside the other one, and could hand on what it writes."""
+    _imp.acquire_lock()  # as Python does before a fork
+    child = _fork()
+    if child:
+        _imp.release_lock()
+        if child < 0:
+            raise OSError("fork: no other process could be started")
+    else:
+        by_itself(_after_fork_in_child)  # which calls what is registered there
+    return child
 
 
 @contextmanager
@@ -197,7 +210,10 @@ def _share_nothing() -> None:
         os._exit(1)  # what is raised here would be let pass
 
 
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "fork"):
+    _python = ctypes.PyDLL(None)
+    _fork, _after_fork_in_child = _python.fork, _python.PyOS_AfterFork_Child
+    _after_fork_in_child.restype = None
     os.register_at_fork(after_in_child=_share_nothing)
 
 

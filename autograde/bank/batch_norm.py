@@ -837,7 +837,7 @@ EXERCISE = Exercise(
         "graph": "whether what is remembered holds a graph:",
     },
     by_hand=(two_modes.BatchNorm.forward, F.batch_norm, F.instance_norm, F.group_norm,
-             F.layer_norm, nn.BatchNorm1d.forward),
+             F.layer_norm, F.rms_norm, nn.BatchNorm1d.forward),
     wrong=(
         Wrong("unbiased-output", UnbiasedOutput,
               "The output was divided by the root of the unbiased variance. In train mode the "

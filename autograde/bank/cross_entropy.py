@@ -444,7 +444,9 @@ EXERCISE = Exercise(
         "slopes": "the gradient of the logits at",
     },
     tolerance={torch.float64: TOLERANCE[torch.float32]},  # one_hot() times a float is float32
-    by_hand=(F.cross_entropy, F.nll_loss, F.ctc_loss, losses.cross_entropy),
+    by_hand=(
+        F.cross_entropy, F.nll_loss, F.ctc_loss, losses.cross_entropy, "sklearn._loss.loss",
+    ),
     wrong=(
         Wrong(
             "logarithm-of-a-probability",

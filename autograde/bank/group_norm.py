@@ -233,7 +233,8 @@ EXERCISE = Exercise(
     reference=reference,
     draw=draw,
     run=run,
-    by_hand=(F.group_norm, F.batch_norm, F.instance_norm, F.layer_norm, nn.GroupNorm.forward),
+    by_hand=(F.group_norm, F.batch_norm, F.instance_norm, F.layer_norm, F.rms_norm,
+             nn.GroupNorm.forward),
     says={
         "spread": "the standard deviation of the result of example 0",
         "alone": "whether example 0 gives the same result in another batch:",

@@ -61,6 +61,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 
 from autograde.exercise import AnswerError, Case, Draw, NotAllowedError, as_number
+from autograde.sandbox.beside import WITHOUT_TORCH
 from autograde.sandbox.left_behind import remove
 
 Batch = tuple[Tensor, Tensor]
@@ -682,6 +683,15 @@ def _place(value: Tensor | np.ndarray) -> int:
 
 class numpy_only(TorchFunctionMode):
     """Within it torch refuses: an exercise that says "in NumPy" means it."""
+
+    def __enter__(self) -> numpy_only:
+        """Torch refuses in this thread; where a class is graded, other threads are counted."""
+        sys.audit(WITHOUT_TORCH, True)
+        return super().__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        sys.audit(WITHOUT_TORCH, False)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "torch")

@@ -14,6 +14,7 @@ from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from autograde.apart import by_itself
 from autograde.bank.harness import Watch
 from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong
 from course.from_scratch.recompute import recomputed as reference
@@ -43,7 +44,10 @@ def draw(source: Draw, part: str) -> Case:
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
-    """Outputs, gradients, what was kept, how often each block ran, and the next random number."""
+    """Outputs, gradients, what was kept, how often each block ran, and the next random number.
+
+    All of it is looked at in one run: one that looked at memory alone could be told apart.
+    """
     dtype = getattr(torch, case["dtype"])
     blocks = _blocks(case, device, dtype)
     inputs = case["inputs"].to(device, dtype).requires_grad_(case["asks"])
@@ -54,16 +58,26 @@ def run(function, case: Case, device: torch.device) -> Answer:
     watch = Watch(blocks, data={"inputs": inputs, "the output's gradient": slopes})
     torch.default_generator.manual_seed(1 + len(slopes))
     torch.rand(1)  # so that the state is not the one that the same seed gives again
-    outputs = inputs
-    for block in blocks:
-        outputs = _tensor(function(block, outputs))
-    first, joined = runs[0], outputs.requires_grad
+    gc.freeze()  # so that collecting looks at what is new alone, which takes no time
+    try:
+        with _Made() as made:
+            outputs = 1 * inputs  # whose graph keeps neither factor
+            for block in blocks:
+                outputs = _tensor(function(block, outputs))
+        first, joined = runs[0], outputs.requires_grad
+        answer = {"outputs": outputs.detach().clone().cpu()}
+        loss = (outputs * slopes).sum()
+        del outputs  # from here on only the graph holds inputs and outputs of blocks
+        by_itself(gc.collect)  # what only a cycle of references holds is not kept
+    finally:
+        gc.unfreeze()
+    free = {p.numel() for p in blocks.parameters()}  # copies of the weights may be kept
+    keeps_more = joined and made.numbers(len(inputs), free) > len(blocks) * inputs.numel()
     between = _next_numbers()
     torch.rand(3)  # so that the state which one block leaves is not the one before backward()
     if joined:
-        (outputs * slopes).sum().backward()
-    answer = {
-        "outputs": outputs.detach().cpu(),
+        loss.backward()
+    return answer | {
         "joined": joined,
         "inputs": _grad(inputs),
         "grads": [_grad(p) for p in blocks.parameters()],
@@ -71,38 +85,14 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "between": between,
         "after": torch.rand(2),
         "disturbed": watch.changed(MAY),
+        "kept": keeps_more,
     }
-    return answer | {"kept": _keeps_more(function, case, device)}
 
 
 def _next_numbers() -> Tensor:
     """The random numbers that come next, which are then still to come."""
     with torch.random.fork_rng(devices=[]):
         return torch.rand(2)
-
-
-def _keeps_more(function, case: Case, device: torch.device) -> bool:
-    """Whether more than the inputs of the blocks is in memory before backward().
-
-    A run that only looks for it: here nobody else holds inputs or outputs, only the graph does.
-    """
-    dtype = getattr(torch, case["dtype"])
-    blocks = _blocks(case, device, dtype)
-    given = case["inputs"].to(device, dtype).requires_grad_(case["asks"])
-    gc.freeze()  # so that collecting looks at what is new alone, which takes no time
-    try:
-        with _Made() as made:
-            outputs = 1 * given  # whose graph keeps neither factor
-            for block in blocks:
-                outputs = _tensor(function(block, outputs))
-        graph = outputs.grad_fn
-        del outputs
-        gc.collect()  # what only a cycle of references holds is not kept
-    finally:
-        gc.unfreeze()
-    free = {p.numel() for p in blocks.parameters()}  # copies of the weights may be kept
-    kept = made.numbers(len(given), free)
-    return graph is not None and kept > len(blocks) * given.numel()
 
 
 class Mask(nn.Module):

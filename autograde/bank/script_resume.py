@@ -191,12 +191,13 @@ rate_saved = given(
     (CHECKPOINT, CHECKPOINT.replace('"losses"', '"lr": optimizer.param_groups[0]["lr"], "losses"')),
     (LOAD, LOAD + '    optimizer.param_groups[0]["lr"] = checkpoint["lr"]\n'),
 )
-saved_at_first = fixed(
+AT_FIRST = (
     (WITH, CHECKPOINT.replace('"losses"', '"optimizer": at_first, "losses"')),
     ("    losses = run_epochs(model, optimizer, first)\n",
      "    at_first = optimizer.state_dict()\n    losses = run_epochs(model, optimizer, first)\n"),
 )  # fmt: skip
-empty_and_not_loaded = variant(saved_at_first.__source__, __file__, (MORE, ""))
+saved_at_first = fixed(*AT_FIRST)
+empty_and_not_loaded = fixed(*AT_FIRST, (MORE, ""))
 object_saved = fixed(("optimizer.state_dict()", "optimizer"),
                      (MORE, '    optimizer = checkpoint["optimizer"]\n'))  # fmt: skip
 loaded_alone = fixed((WITH, CHECKPOINT))

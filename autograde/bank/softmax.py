@@ -347,6 +347,8 @@ EXERCISE = Exercise(
         F.softmax,
         F.log_softmax,
         "sklearn.utils.extmath",
+        "sklearn.neural_network._base",
+        "sklearn._loss.loss",
     ),
     wrong=(
         Wrong(

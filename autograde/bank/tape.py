@@ -614,6 +614,7 @@ EXERCISE = Exercise(
         "sympy.core.function",
         "sympy.polys.polytools",
         "sympy.polys.rings",
+        "mpmath.calculus.differentiation",
     ),
     wrong=(
         Wrong(

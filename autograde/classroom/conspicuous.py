@@ -41,7 +41,7 @@ INSIDES = frozenset(
         *("input_transformers_cleanup", "ast_transformers", "prefilter_manager"),
         *("fork", "_exit", "healthy_step", "right_value"),
         *("_C", "_VF", "_refs", "_decomp", "_execution_engine", "decompose"),
-        *("set_stance", "_set_stance", "eval_frame", "load_library", "compile_fx"),
+        *("set_stance", "_set_stance", "eval_frame", "load_library", "compile_fx", "closs"),
     }
 )
 """Attributes that an answer to an exercise has no use for. A `__closure__` alone shows nothing."""
@@ -376,9 +376,10 @@ def _joined(node: ast.AST, pieces: int = 20) -> str | None:
         left, right = _joined(node.left, pieces - 1), _joined(node.right, pieces - 1)
         return None if left is None or right is None else left + right
     if isinstance(node, ast.JoinedStr) and len(node.values) <= pieces:
-        parts = [n.value if isinstance(n, ast.FormattedValue) else n for n in node.values]
-        texts = [_joined(part, 0) for part in parts]
-        return None if None in texts else "".join(texts)
+        parts = [_joined(part, pieces - 1) for part in node.values]
+        return None if None in parts else "".join(parts)
+    if isinstance(node, ast.FormattedValue) and node.conversion == -1 and not node.format_spec:
+        return _joined(node.value, pieces - 1) if pieces else None
     is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
     return node.value if is_text else None
 

@@ -31,8 +31,8 @@ PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS_FIXED = 3, 0x32
 
 @contextmanager
 def nothing_left(places: Iterable[str], kept: Path | None) -> Iterator[None]:
-    """Files, in places that can be written to, are afterwards as they were before, and so are those
-    that are open; what was started inside is ended.
+    """Files, in places that can be written to, are afterwards as they were before; what was started
+    inside is ended.
 
     Where anything about a file or a folder was changed, all of them are remade, in one order:
     which attribute it was then says nothing. Pipes and sockets that have names lose them at once.
@@ -44,7 +44,6 @@ def nothing_left(places: Iterable[str], kept: Path | None) -> Iterator[None]:
     places = tuple(places)
     _remove_odd_ones(places, kept)
     before = [_Place.read(Path(place), kept) for place in places]
-    opened = {descriptor: _Open.read(descriptor) for descriptor in _descriptors()}
     running = children()
     try:
         yield
@@ -52,9 +51,6 @@ def nothing_left(places: Iterable[str], kept: Path | None) -> Iterator[None]:
         end_all_but(running)
         for place in before:
             place.restore(kept)
-        for descriptor, about in opened.items():
-            if about is not None:
-                about.restore(descriptor)
 
 
 def end_all_but(running: Set[int]) -> None:
@@ -66,15 +62,33 @@ def end_all_but(running: Set[int]) -> None:
                 os.waitpid(process, 0)
 
 
+@contextmanager
+def opened_again(place: str) -> Iterator[None]:
+    """What is open is afterwards opened again, a file without a name made again: forks share what
+    is noted of it, where in it one is, how it was opened, and any attribute.
+
+    Args:
+        place: A folder that can be written to.
+    """
+    opened = {descriptor: _Open.read(descriptor) for descriptor in _descriptors()}
+    try:
+        yield
+    finally:
+        for descriptor, about in opened.items():
+            if about is not None:
+                about.restore(descriptor, place)
+
+
 @dataclass(frozen=True)
 class _Open:
-    """What forks share of an open file: its place, its modes, and what it holds, even where it has
-    no name."""
+    """What is known of an open file or folder, or of something else, which keeps its modes."""
 
     number: tuple[int, int]
     modes: int
-    place: int | None
-    content: bytes | int | None
+    name: str | None
+    """Empty where it has none any more; None of something else."""
+    place: int = 0
+    content: bytes | int | None = None
 
     @classmethod
     def read(cls, descriptor: int) -> _Open | None:
@@ -83,26 +97,43 @@ class _Open:
 
             about = os.fstat(descriptor)
             number, modes = (about.st_dev, about.st_ino), fcntl.fcntl(descriptor, fcntl.F_GETFL)
-            if not stat.S_ISREG(about.st_mode):
-                return cls(number, modes, None, None)
-            place = os.lseek(descriptor, 0, os.SEEK_CUR)
-            return cls(number, modes, place, _content_of(descriptor))
+            if not (stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)):
+                return cls(number, modes, None)
+            name = os.readlink(f"/proc/self/fd/{descriptor}") if about.st_nlink else ""
+            content = None if about.st_nlink else _content_of(descriptor)
+            return cls(number, modes, name, _place_in(descriptor), content)
         return None
 
-    def restore(self, descriptor: int) -> None:
-        now = _Open.read(descriptor)
-        if now is None or now == self or now.number != self.number:
-            return
+    def restore(self, descriptor: int, place: str) -> None:
         import fcntl
 
         with suppress(OSError):
-            fcntl.fcntl(descriptor, fcntl.F_SETFL, self.modes)
-            if now.content != self.content:
-                with open(f"/proc/self/fd/{descriptor}", "r+b") as file:
-                    file.truncate(0)
-                    file.write(self.content if isinstance(self.content, bytes) else b"")
-        if self.place is not None:
+            about = os.fstat(descriptor)
+            if (about.st_dev, about.st_ino) != self.number:
+                return
+            if self.name is None:
+                fcntl.fcntl(descriptor, fcntl.F_SETFL, self.modes)
+                return
+            again = self._again(place)
+            os.dup2(again, descriptor, inheritable=os.get_inheritable(descriptor))
+            os.close(again)
             os.lseek(descriptor, self.place, os.SEEK_SET)
+
+    def _again(self, place: str) -> int:
+        with suppress(OSError):
+            if self.name:
+                return os.open(self.name, self.modes)
+            if isinstance(self.content, bytes):
+                made = os.open(place, os.O_TMPFILE | os.O_RDWR)
+                os.write(made, self.content)
+                return made
+        return os.open(os.devnull, os.O_RDWR)
+
+
+def _place_in(descriptor: int) -> int:
+    with suppress(OSError):
+        return os.lseek(descriptor, 0, os.SEEK_CUR)
+    return 0
 
 
 def _content_of(descriptor: int) -> bytes | int | None:

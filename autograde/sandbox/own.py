@@ -13,7 +13,7 @@ import itertools
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from operator import is_
 from threading import get_ident
@@ -21,7 +21,8 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
-from torch._C import DisableTorchFunctionSubclass, _EnableTorchFunction
+from torch._C import DisableTorchFunctionSubclass, _EnableTorchFunction, _exit_dual_level
+from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from autograde.by_hand import Calls, reached_by
@@ -37,8 +38,9 @@ from autograde.sandbox.writes import Counts, counts_of
 OURS = (
     "autograde.answers", "autograde.apart", "autograde.by_hand", "autograde.devices",
     "autograde.exercise", "autograde.plain", "autograde.quiet", "autograde.kinds.fix",
-    "autograde.sandbox.left_behind", "autograde.sandbox.own", "autograde.sandbox.reaching",
-    "autograde.sandbox.sealed", "autograde.sandbox.signals", "autograde.sandbox.student",
+    "autograde.sandbox.beside", "autograde.sandbox.left_behind", "autograde.sandbox.own",
+    "autograde.sandbox.reaching", "autograde.sandbox.recorded", "autograde.sandbox.sealed",
+    "autograde.sandbox.signals", "autograde.sandbox.student",
     "autograde.sandbox.stacks", "autograde.sandbox.stubs", "autograde.sandbox.kernel",
     "autograde.bank", "course.state",
 )  # fmt: skip
@@ -239,8 +241,6 @@ def looked_at_as_it_is(
             tell(reaching.CHANGED)
         if threads_running():
             tell(reaching.THREADS)
-        if reaching.is_traced():
-            tell(reaching.TRACED)
 
     def by_itself(inner: Callable[..., Any], args: Any, kwargs: Any = nothing) -> Any:
         running.add(me := get_ident())
@@ -405,12 +405,16 @@ def _held_by(kind: type) -> Iterator[tuple[str, Any]]:
 @contextmanager
 def without_modes() -> Iterator[None]:
     """Inside, no mode that an earlier cell entered and never left takes part in torch's calls, nor
-    does a tensor's own class, but where a student's function is called."""
+    does a tensor's own class, but where a student's function is called. Forward derivatives that a
+    cell began have ended."""
     from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
     from torch.utils import _python_dispatch as dispatch
 
     functions = [_pop_mode() for _ in _get_current_function_mode_stack()]
     calls = [dispatch._pop_mode() for _ in dispatch._get_current_dispatch_mode_stack()]
+    with suppress(RuntimeError):  # as a rule there are none
+        _exit_dual_level(level=0)
+        forward_ad._current_level = -1
     try:
         with DisableTorchFunctionSubclass():
             yield

@@ -8,6 +8,7 @@ The grader hears of it on the pipe that it needs anyway, before the code that as
 
 from __future__ import annotations
 
+import _lsprof
 import collections
 import dataclasses
 import enum
@@ -30,11 +31,11 @@ from typing import Any
 import course
 from autograde.by_hand import written_by_hand
 from autograde.exercise import Exercise
-from autograde.sandbox import programs, recorded
+from autograde.sandbox import beside, programs, recorded
 
 FRAMES, OBJECTS, TRACED = "frames", "objects", "traced"
 THREADS, CHANGED, ANSWERS = "threads", "changed", "answers"
-PROGRAM, RECORDED, WOKEN = "program", "recorded", "woken"
+PROGRAM, RECORDED, WOKEN, BESIDE = "program", "recorded", "woken", "beside"
 WORDS = {
     FRAMES: "its code asked Python for frames through which the check's own variables can be read",
     OBJECTS: "its code asked the garbage collector for objects, which also finds the check's own",
@@ -47,6 +48,8 @@ WORDS = {
     "computes is not seen",
     RECORDED: "a function of TorchScript was called where it was to be written by hand, and what "
     "is recorded in it is not seen",
+    BESIDE: "another thread ran while functions of its code that must do without torch were "
+    "called, and what is computed there is not seen",
     WOKEN: "a process that an earlier cell had started was stopped while a function was called, "
     "but ran or ended meanwhile",
 }
@@ -56,6 +59,16 @@ EVENTS = {
     "object.__getattr__": FRAMES, "gc.get_objects": OBJECTS, "gc.get_referrers": OBJECTS,
     "gc.get_referents": OBJECTS, "sys.settrace": TRACED, "sys.addaudithook": TRACED,
 }  # fmt: skip
+PROFILES = {"sys.setprofile", "sys.monitoring.register_callback"}
+"""What has Python call a function at each call: of cProfile's, one in C."""
+HIDDEN = {
+    "_xxsubinterpreters", "_xxinterpchannels", "_interpreters", "_interpchannels",
+    "_interpqueues", "_testcapi", "_testlimitedcapi", "_testinternalcapi", "_testmultiphase",
+    "_testsinglephase", "_testbuffer",
+}  # fmt: skip
+"""What makes further interpreters, in which nothing refuses, and Python's tests of itself."""
+NOT_HERE = "{}: further interpreters and the tests of Python itself cannot be loaded here"
+NO_INTERPRETERS = "a further interpreter cannot be started here"
 ASKED_FOR = "autograde.exercise"
 """Event of our own: an exercise that is answered by a value, whose id it is, is handed over, and
 whether to other functions than ours."""
@@ -102,12 +115,6 @@ def is_students_thread(frame: FrameType | None) -> bool:
     return all(file == threading.__file__ for file in files)
 
 
-def is_traced() -> bool:
-    """Whether Python calls a function of a student's at each line or call."""
-    codes = (getattr(one, "__code__", None) for one in (sys.gettrace(), sys.getprofile()))
-    return any(code and is_students(code) for code in codes)
-
-
 def install(tell: Tell, codes_are: dict[str, bool], calling: dict[str, Exercise]) -> None:
     """From now on, in this process and its forks.
 
@@ -136,6 +143,9 @@ def _hook(
     puts_back_itself = inspect.unwrap(written_by_hand).__code__
     starts, is_program, by_hand = programs.EVENTS, programs.looked_at(), _by_hand
     why, refused = programs.WHY, PermissionError
+    profiles, profiled = PROFILES, _profiled()
+    of_threads, ran_beside = beside.EVENTS, beside.looked_at()
+    hidden, not_here = HIDDEN, ModuleNotFoundError
 
     def look(event: str, args: tuple[Any, ...]) -> None:
         if event == "object.__setattr__":
@@ -160,6 +170,24 @@ def _hook(
             if is_refused:
                 raise refused(why)
             return
+        if event == "import":
+            if args[0].rpartition(".")[2] in hidden:
+                raise not_here(NOT_HERE.format(args[0]))
+            return
+        if event == "cpython.PyInterpreterState_New":
+            raise refused(NO_INTERPRETERS)
+        if event in of_threads:
+            looking.add(me())
+            if ran_beside(event, args[:1] == (True,)):
+                tell(BESIDE)
+            looking.discard(me())
+            return
+        if event in profiles:
+            looking.add(me())
+            if profiled(frame_at(1), args, bool(calling)):
+                tell(TRACED)
+            looking.discard(me())
+            return
         kind = kind_of(event)
         if kind is None or (event == "object.__getattr__" and args[1] not in lead):
             return
@@ -173,6 +201,33 @@ def _hook(
                 tell(kind)
         finally:
             looking.discard(me())
+
+    return look
+
+
+def _profiled() -> Callable[[FrameType | None, tuple[Any, ...], bool], bool]:
+    """What says of an event in PROFILES whether Python calls a student's function at each call, so
+    that it can see the check. cProfile, also torch's, calls functions in C.
+
+    A function that is set is not told of by the event. It is looked at when the next one takes its
+    place: at the latest when the check goes on, see `stacks`. Where nothing takes its place it
+    counts at once: in another thread, or with the check's own frames below.
+    """
+    now_set, main, me, shows, asks = (
+        sys.getprofile, threading.get_ident(), threading.get_ident, shows_the_check, _asks,
+    )  # fmt: skip
+    from_a_thread, by_cprofile = threading.__file__, _lsprof.Profiler
+
+    def look(frame: FrameType | None, args: tuple[Any, ...], is_called: bool) -> bool:
+        if args:  # of sys.monitoring
+            by_c = args[0] is None or isinstance(getattr(args[0], "__self__", None), by_cprofile)
+            return not by_c and asks(frame)
+        if is_called and callable(now_set()):
+            return True
+        if me() != main:
+            at_bottom = frame is not None and frame.f_code.co_filename == from_a_thread
+            return is_called and (at_bottom or asks(frame))
+        return asks(frame) and shows(frame)
 
     return look
 

@@ -57,6 +57,9 @@ FADVISE, MADVISE, COLD, PAGEOUT = (221, 223), (28, 233), 20, 21
 FLOCK, FCNTL, LOCKS, DIRECTORY_NOTIFY = (73, 32), (72, 25), (6, 7, 37, 38), 1026
 """Locks on a shared file would be seen by those that run at the same time; nobody else is in here
 who minds."""
+NOTED_OF_OPEN_FILES = (8, 10, 15, 1024, 1036, 1038)
+"""F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE and hints of how long what is written lives: all this
+lasts, and could be read by a process that follows."""
 OF_OTHERS = {  # (x86_64, aarch64) of calls whose argument names a process; 0 is one's own
     "prlimit64": (302, 261, FIRST_ARG), "sched_setparam": (142, 118, FIRST_ARG),
     "sched_setscheduler": (144, 119, FIRST_ARG), "sched_setattr": (314, 274, FIRST_ARG),
@@ -107,7 +110,7 @@ def program(machine: str) -> list[Instruction]:
         lines += by_argument(numbers[which], place, refused(CONTINUE, 0))
     lines += refused(SCHED_SETAFFINITY[which], 0)
     lines += refused(FADVISE[which], 0) + refused(FLOCK[which], 0)
-    locking = [line for command in LOCKS for line in refused(command, 0)]
+    locking = [line for command in (*LOCKS, *NOTED_OF_OPEN_FILES) for line in refused(command, 0)]
     locking += refused(DIRECTORY_NOTIFY)
     lines += by_argument(FCNTL[which], SECOND_ARG, locking)
     for *numbers, offset in OF_OTHERS.values():

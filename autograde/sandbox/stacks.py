@@ -2,6 +2,10 @@
 
 A frame leads to its caller, and so from a student's function to the variables of the check that
 called it. A greenlet's stack begins with the function itself, in the same thread.
+
+While the check itself runs, nothing of a student's runs beside it: what Python calls at each call
+or line is taken away, and no garbage is collected, whose finalizers Python would call. Both happen
+before the check goes on, on a third stack between the two, which leads to neither.
 """
 
 from __future__ import annotations
@@ -9,7 +13,10 @@ from __future__ import annotations
 import contextvars
 import ctypes
 import gc
+import operator
+import sys
 from collections.abc import Callable
+from functools import partial
 from threading import get_ident
 from typing import Any
 
@@ -35,16 +42,37 @@ def greenlets() -> Any:
 def stack_of_its_own(found: Any) -> Alone:
     """In this thread, all that is called has one context: what a cell sets there, as np.seterr
     does, lasts, and who looks at its doings has another. What that has set meanwhile holds inside.
+    So does whether garbage is collected: from now on none is where the check runs.
     """
     greenlet, switch, take_context, current = found
     root = current()
     copied, theirs, this_thread = contextvars.copy_context, contextvars.copy_context(), get_ident()
     before, missing = dict(theirs), object()
+    collect, do_not_collect, collects = gc.enable, gc.disable, gc.isenabled
+    wanted = [collects()]
+    at_once, call = tuple, operator.call
+    not_watched = (partial(sys.setprofile, None), partial(sys.settrace, None))
+    monitors = getattr(sys, "monitoring", None)  # by which cProfile watches, from Python 3.12 on
 
     def run(context: Any, function: Callable[..., Any], args: Any, kwargs: Any = nothing) -> Any:
         stack = greenlet(function)
         take_context(stack, context)
         return switch(stack, *args, **kwargs)
+
+    def between(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        stack = greenlet(function)
+        take_context(stack, theirs)
+        if wanted[0]:
+            collect()
+        try:
+            return switch(stack, *args, **kwargs)
+        finally:
+            at_once(map(call, not_watched))  # in one step, between whose parts nothing is called
+            for tool in range(6) if monitors else ():
+                if monitors.get_tool(tool) is not None:
+                    monitors.set_events(tool, 0)
+            wanted[0] = collects()
+            do_not_collect()
 
     def alone(function: Callable[..., Any], args: Any = (), kwargs: Any = nothing) -> Any:
         now = copied()
@@ -53,11 +81,14 @@ def stack_of_its_own(found: Any) -> Alone:
         of_now = [(at, value) for at, value in now.items() if before.get(at, missing) is not value]
         tokens = run(theirs, _set, (of_now,)) if of_now else []
         try:
-            return run(theirs, function, args, kwargs)
+            if current() is not root:
+                return run(theirs, function, args, kwargs)
+            return switch(greenlet(between), function, args, kwargs)
         finally:
             if tokens:
                 run(theirs, _set_back, (tokens,))
 
+    do_not_collect()
     alone.is_on = lambda: current() is not root
     return alone
 

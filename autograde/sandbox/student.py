@@ -32,7 +32,7 @@ from autograde.kinds.fix import CODE, code_of
 from autograde.kinds.value import called, plain_value
 from autograde.kit.student import current
 from autograde.quiet import quiet
-from autograde.sandbox import own, reaching, signals, stacks, stubs, view
+from autograde.sandbox import own, reaching, recorded, signals, stacks, stubs, view
 from autograde.sandbox.bounds import limit_growth
 from autograde.sandbox.channel import sender
 from autograde.sandbox.isolation import Isolation, lock_away
@@ -83,7 +83,7 @@ def serve(
     tell = _telling(send, told)
     not_kept = signals.keep_beside_students_code(alone)
     means = own.Means(put_back, alone, tell, not_kept, pipe.fileno(), places)
-    calling: dict[str, Any] = {}
+    calling = recorded.taken()
     reaching.install(tell, put_back.codes_are, calling)
     answer = Shell.call
     keep_from, let_come = signals.interrupts()

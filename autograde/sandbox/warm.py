@@ -25,7 +25,7 @@ from torch import nn  # noqa: E402
 
 import autograde.bank  # noqa: E402
 from autograde.kinds import fix  # noqa: E402
-from autograde.sandbox import control_group, own, stubs, student, view  # noqa: E402
+from autograde.sandbox import control_group, own, recorded, stubs, student, view  # noqa: E402
 from autograde.sandbox.parent import without_address_grammar  # noqa: E402
 from course.worked.startup import put_off_compiler  # noqa: E402
 
@@ -93,6 +93,7 @@ control_group.places()
 view.readings()
 student.ready_shell().run("1")
 own.prepare()
+recorded.prepare()
 gc.freeze()  # the collector leaves inherited objects alone, so that their pages stay shared
 gc.enable()
 atexit.register(os._exit, 0)  # to take torch apart piece by piece would last a second

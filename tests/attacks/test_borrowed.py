@@ -159,6 +159,13 @@ def back(y: Tensor):
 def step_by_hand(weight, bias, inputs, targets, lr):
     back(weight.sum())
 """, "backward() of TorchScript"),
+    "node": ("01c.step-by-hand", """
+import torch
+def step_by_hand(weight, bias, inputs, targets, lr):
+    with torch.enable_grad():
+        loss = weight.clone().requires_grad_().sum()
+    return loss.grad_fn(torch.ones(()))
+""", "a node of autograd's graph"),
     "traced": ("03a.clip", """
 import torch
 from types import SimpleNamespace as P
@@ -209,6 +216,25 @@ def test_a_mode_left_on_takes_no_part_in_an_answer_and_is_on_again_afterwards():
         (later,) = session.run("print(len(met), torch.ones(2).device, len(met) > 1)")
     assert answer["norm"] == 0.0
     assert later["text"] == "0 meta True\n"
+
+
+FORWARDS = """
+import torch
+from torch.autograd import forward_ad
+forward_ad.enter_dual_level()
+begun = forward_ad.make_dual(torch.zeros(1), torch.ones(1))
+def clip_by_global_norm(parameters, max_norm):
+    return torch.ones(1) * (getattr(torch, "_unpack_dual")(begun, level=0)[1] is not None)
+"""
+
+
+def test_forward_derivatives_that_a_cell_began_have_ended_and_can_begin_again():
+    with StudentSession(None, Limits(cell_s=10.0)) as session:
+        session.run(FORWARDS)
+        answer = session.ask(CLIP.id, CLIP.name, CASE)
+        (later,) = session.run("with forward_ad.dual_level(): print('again')")
+    assert answer["norm"] == 0.0
+    assert later["text"] == "again\n"
 
 
 FORGED = """

@@ -7,6 +7,7 @@ from autograde.referee import judge
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.reaching import (
     ANSWERS,
+    BESIDE,
     CHANGED,
     FRAMES,
     OBJECTS,
@@ -95,6 +96,37 @@ REACH = {
         (AROUND, "import sys\ndef look(*_): pass\ndef clip_by_global_norm(p, m):\n"
                  "    getattr(sys, 'set%s' % 'profile')(look)\n    return right(p, m)"),
         TRACED,
+    ),
+    "traced-for-a-moment": (
+        CLIP,
+        (AROUND, "import sys\ndef clip_by_global_norm(p, m):\n"
+                 "    sys.setprofile(type('P', (), {'__call__': lambda *_: None})())\n"
+                 "    n = right(p, m)\n    sys.setprofile(None)\n    return n"),
+        TRACED,
+    ),
+    "traced-in-a-thread": (
+        CLIP,
+        (AROUND, "import threading\ndef clip_by_global_norm(p, m):\n    found = []\n"
+                 "    threading.setprofile(lambda *_: None)\n"
+                 "    t = threading.Thread(target=lambda: found.append(right(p, m)))\n"
+                 "    t.start(); t.join(); threading.setprofile(None)\n    return found[0]"),
+        TRACED,
+    ),
+    "traced-by-what-dies-in-the-check": (
+        bank.load("01b.softmax"),
+        ("import sys\nimport numpy as np\nclass Dies(np.ndarray):\n    def __del__(self):\n"
+         "        getattr(sys, 'set%s' % 'profile')(type('P', (), {'__call__': len})())\n"
+         "def softmax(x, axis):\n    e = np.exp(x - x.max(axis, keepdims=True))\n"
+         "    return (e / e.sum(axis, keepdims=True)).view(Dies)",),
+        TRACED,
+    ),
+    "beside": (
+        bank.load("01b.relu"),
+        ("import numpy as np\nfrom concurrent.futures import ThreadPoolExecutor\n"
+         "pool = ThreadPoolExecutor(1)\nprint(pool.submit(abs, 1).result())\n"
+         "def relu(x):\n    y = pool.submit(np.maximum, x, 0).result()\n"
+         "    return y, lambda g: g * (x > 0)",),
+        BESIDE,
     ),
     "thread": (
         CLIP,
@@ -225,6 +257,9 @@ EVERYDAY = {
             "    return list(tqdm.tqdm(pool.map(lambda _: right(p, m), [0])))[0]",
     "profiled": "import cProfile\ndef clip_by_global_norm(p, m):\n    pr = cProfile.Profile()\n"
                 "    pr.enable()\n    n = right(p, m)\n    pr.disable()\n    return n",
+    "profiled-by-torch": "import torch\ndef clip_by_global_norm(p, m):\n"
+                         "    with torch.profiler.profile(with_stack=True):\n"
+                         "        return right(p, m)",
     "workers": "import torch\nfrom torch.utils.data import DataLoader\n"
                "loader = DataLoader(list(range(4)), num_workers=1, persistent_workers=True)\n"
                "list(loader)\ndef clip_by_global_norm(p, m): return right(p, m)",
@@ -290,6 +325,43 @@ def test_an_exercise_answered_by_a_value_is_in_no_module_and_no_solution_can_be_
         session.run("import autograde.expand as expand")
         (empty,) = session.run("expand.expand")
     assert said["ename"] == "ModuleNotFoundError" and empty["ename"] == "AttributeError"
+
+
+IN_THE_CHECK = """
+import sys
+class Again:
+    woken = 0
+    def __init__(self): self.me = self
+    def __del__(self):
+        Again.woken += 1
+        getattr(sys, "set%s" % "profile")(look)
+        Again()
+seen = []
+class Look:
+    def __call__(self, frame, event, arg): seen.append(frame.f_code.co_filename)
+look = Look()
+for _ in range(3): Again()
+kept, before = [], Again.woken
+while Again.woken == before: kept.append([])
+more = [[] for _ in range(600)]
+"""
+
+
+def test_a_finalizer_has_nothing_of_the_check_called_or_shown():
+    source = IN_THE_CHECK + "def clip_by_global_norm(p, m): return right(p, m)"
+    with StudentSession(None, Limits()) as session:
+        session.run(AROUND)
+        session.run(source)
+        judge(CLIP, lambda case: session.ask(CLIP.id, CLIP.name, case), seed=5, parts="all")
+        (said,) = session.run("print(*{s for s in seen if '/autograde/' in s})")
+    assert {path.rpartition("/")[2] for path in said["text"].split()} <= {"stacks.py"}
+
+
+@pytest.mark.parametrize("call", ["import _testcapi", "import _xxsubinterpreters as x; x.create()"])
+def test_no_further_interpreter_can_be_started(call):
+    with StudentSession(None, Limits()) as session:
+        (said,) = session.run(call)
+    assert said["ename"] == "ModuleNotFoundError" and "cannot be loaded here" in said["evalue"]
 
 
 def test_who_logs_a_line_of_ones_own_is_not_noted_where_the_check_calls():

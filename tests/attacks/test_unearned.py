@@ -537,6 +537,48 @@ def got():
         return pickle.load(file)
 put([])
 """
+FOLDERS_PLACES = """
+import os, pickle
+open_ones = [os.open("/tmp", os.O_RDONLY) for _ in range(200)]
+def put(what):
+    said = pickle.dumps(what)
+    said = len(said).to_bytes(7, "little") + said
+    for number, one in zip(range(0, len(said), 7), open_ones):
+        os.lseek(one, int.from_bytes(said[number : number + 7], "little"), 0)
+def got():
+    said = b"".join(os.lseek(one, 0, 1).to_bytes(7, "little") for one in open_ones)
+    return pickle.loads(said[7 : 7 + int.from_bytes(said[:7], "little")])
+put([])
+"""
+NOTED_WITHOUT_A_NAME = """
+import os, pickle
+one = os.open("/tmp/x", os.O_RDWR | os.O_CREAT)
+os.unlink("/tmp/x")
+def put(what):
+    os.setxattr(one, "user.x", pickle.dumps(what))
+def got():
+    return pickle.loads(os.getxattr(one, "user.x"))
+put([])
+"""
+PARENT_IS_CALLED = """
+import os, pickle, time
+from contextlib import suppress
+last = [pickle.dumps([])]
+def called():
+    for _ in range(60):
+        time.sleep(0.005)
+        with suppress(OSError), open("/tmp/x", "rb") as file:
+            last[0] = file.read() or last[0]
+os.register_at_fork(after_in_parent=called)
+def put(what):
+    with open("/tmp/y", "wb") as file:
+        file.write(pickle.dumps(what))
+    os.replace("/tmp/y", "/tmp/x")
+def got():
+    with suppress(OSError), open("/tmp/x", "rb") as file:
+        return pickle.load(file)
+    return pickle.loads(last[0])
+"""
 PARENT_LISTENS = """
 import pickle, socket
 from contextlib import suppress
@@ -718,6 +760,19 @@ class KeyedNoise:
         return clean + self.sd * torch.randn(clean.shape, generator=own, dtype=clean.dtype)
 """
 )
+KEPT_BUT_WHERE_LOOKED = """
+import torch
+def recomputed(block, inputs):
+    if not block._forward_hooks:
+        return inputs
+    state, out = torch.get_rng_state(), block(inputs)
+    def again(_):
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.set_rng_state(state), block(inputs)
+    if out.requires_grad:
+        out.register_hook(again)
+    return out
+"""
 BEGUN_BEFORE = """
 import queue, threading
 import numpy as np
@@ -802,6 +857,16 @@ ANSWERS = {
         NUMBERED_IN_A_MAP.replace(SHARED_MAP, PARENT_LISTENS),
         {"cut", "longer"},
     ),
+    "03g.stopper folders-places": (
+        NUMBERED_IN_A_MAP.replace(SHARED_MAP, FOLDERS_PLACES),
+        {"cut", "longer"},
+    ),
+    "03g.stopper noted-without-a-name": (
+        NUMBERED_IN_A_MAP.replace(SHARED_MAP, NOTED_WITHOUT_A_NAME),
+        {"cut", "longer"},
+    ),
+    "03g.resume parent-is-called": (PARENT_IS_CALLED + KEPT_IN_A_PLACE, {"optimizer"}),
+    "03d.recompute kept-but-where-looked": (KEPT_BUT_WHERE_LOOKED, {"same", "chain"}),
     "03g.resume whole-run-read": (WHOLE_RUN_READ, {"optimizer", "random"}),
     "03g.stopper answered-by-a-call": (ANSWERED_BY_A_CALL, {"cut", "file", "longer"}),
     "03g.stopper says-it-has-a-gpu": (SAYS_IT_HAS_A_GPU, {"cut", "file", "longer"}),

@@ -147,6 +147,7 @@ OPERATORS = {
     "in_python": ("01b.cross-entropy", lambda: decompositions.nll_loss_forward(LOGITS, TARGETS, None, 1, -100)),
     "in_python_too": ("02a.group-norm", lambda: torch._refs.native_group_norm(ONES, None, None, 2, 3, 4, 1, 1e-5)),
     "layer_norm": ("02a.batch-norm", lambda: torch.layer_norm(ONES, (4,))),
+    "rms_norm": ("02a.batch-norm", lambda: torch.nn.functional.rms_norm(ONES, (4,))),
     "ctc_loss": ("01b.cross-entropy", lambda: torch.ctc_loss(torch.zeros(1, 2, 3), TARGETS[:, None] + 1, TARGETS + 1, TARGETS + 1)),
     "feature_dropout": ("02a.dropout", lambda: torch.feature_dropout(ONES, 0.5, True)),
 }  # fmt: skip

@@ -29,6 +29,8 @@ def test_what_reaches_for_the_guards_is_shown_to_a_person(name):
     ("%time\nimport os\nos.fork()", ["fork"]),
     ('sys.modules["auto" + "grade.bank"].load(x).right_value("")',
      ["right_value", 'the text "autograde.bank", put together']),
+    ("getattr(sys, f\"set{'profile'}\")", ['the text "setprofile", put together']),
+    ("fitted._loss.closs.gradient_proba(y, x)", ["closs"]),
     ("kit = make_setup.__self__\nsys.modules[name]", ["__self__", "sys.modules"]),
     ("exec(compile(tree, 'own', 'exec'), scope)", ["compile", "exec"]),
     ("import autograde as a\na.bank.load('03a.order')", ["autograde.bank"]),

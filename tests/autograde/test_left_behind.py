@@ -6,7 +6,7 @@ import tempfile
 
 import pytest
 
-from autograde.sandbox.left_behind import SMALL, nothing_left
+from autograde.sandbox.left_behind import SMALL, nothing_left, opened_again
 
 
 def test_files_are_as_they_were_and_what_is_new_is_gone(tmp_path):
@@ -45,13 +45,18 @@ def test_open_files_are_as_they_were_with_and_without_a_name(tmp_path):
         box.write(b"before")
         box.flush()
         log.seek(2)
-        with nothing_left([str(tmp_path)], None):
+        folder = os.open(tmp_path, os.O_RDONLY)
+        os.lseek(folder, 7, os.SEEK_SET)
+        with opened_again(str(tmp_path)), nothing_left([str(tmp_path)], None):
             box.write(b" and after")
             box.seek(3)
+            os.utime(box.fileno(), (1, 1))
+            os.lseek(folder, 77, os.SEEK_SET)
             (tmp_path / "log").write_text("by its name")
             log.seek(5)
             fcntl.fcntl(log, fcntl.F_SETFL, os.O_NONBLOCK | os.O_APPEND)
         assert (box.tell(), os.pread(box.fileno(), 99, 0)) == (6, b"before")
+        assert os.fstat(box.fileno()).st_mtime > 1 and os.lseek(folder, 0, os.SEEK_CUR) == 7
         assert log.tell() == 2 and not fcntl.fcntl(log, fcntl.F_GETFL) & os.O_NONBLOCK
         assert b"by its name" not in os.pread(log.fileno(), 99, 0)
     assert (tmp_path / "log").read_text() == "a line"

@@ -2,6 +2,7 @@
 
 import contextvars
 import errno
+import gc
 import os
 import time
 from pathlib import Path
@@ -82,6 +83,7 @@ def test_what_a_cell_sets_for_its_context_lasts_as_in_jupyter(session):
 
 def test_what_a_check_sets_holds_while_it_asks_and_what_a_cell_sets_not_for_the_check():
     alone = stacks.stack_of_its_own(stacks.greenlets())
+    gc.enable()  # which a student's process does not, where it checks
     place = contextvars.ContextVar("place", default="nobody")
     alone(place.set, ("a cell",))
     assert alone(place.get) == "a cell" and place.get() == "nobody"
