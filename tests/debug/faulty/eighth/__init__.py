@@ -12,7 +12,6 @@ PARTS = (data, losses, models, steps, runs)
 MISSED = {
     "encodes_shops_by_their_sales": "a column's tie to the target is seen too weakly in 120 rows",
     "boxes_of_the_background": "which cells have an object is not seen to weigh another term",
-    "rewarded_for_divergence": "a term without a bound below may be a likelihood",
     "rewards_another_action": "a drawn action may be meant, as with an estimated reward",
 }
 """Programs that are not told apart, and why."""

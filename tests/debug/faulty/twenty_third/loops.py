@@ -153,7 +153,7 @@ class Prepared:
         return ((x / 2, y) for x, y in self.batches)
 
 
-@pair("empty-loader")
+@pair("loader-exhausted")
 def one_shot_val(bug):
     """The validation batches are a generator, spent by the first evaluation. After 300 steps
     val_loss is 0 instead of 0.46."""
