@@ -31,6 +31,7 @@ from tests.debug.faulty import (  # noqa: F401
     twelfth,
     twentieth,
     twenty_first,
+    twenty_fourth,
     twenty_second,
     twenty_third,
     unseen,

@@ -38,6 +38,8 @@ from tests.debug.sound import (  # noqa: F401
     twentieth_loops,
     twenty_first,
     twenty_first_loops,
+    twenty_fourth,
+    twenty_fourth_loops,
     twenty_second,
     twenty_second_loops,
     twenty_third,
