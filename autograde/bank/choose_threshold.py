@@ -143,8 +143,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
     scores = case["scores"].to(device, getattr(torch, case["dtype"]))
     targets = case["targets"].to(device)
     watch = Watch(data={"scores": scores, "targets": targets})
+    tried = scores.tolist()  # before the call, which may change them
     returned = kept(pair, function(scores, targets, case["least"]), "the threshold and its recall")
-    tried = scores.tolist()
     threshold, recall = (returned, returned) if isinstance(returned, dict) else returned
     if not isinstance(returned, dict):
         threshold = kept(as_number, threshold, "the threshold")
