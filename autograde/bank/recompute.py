@@ -62,8 +62,12 @@ def run(function, case: Case, device: torch.device) -> Answer:
     try:
         with _Made() as made:
             outputs = 1 * inputs  # whose graph keeps neither factor
+            marked = []
             for block in blocks:
-                outputs = _tensor(function(block, outputs))
+                given, before = outputs, (outputs.requires_grad, outputs.detach().clone())
+                outputs = _tensor(function(block, given))
+                marked += _changed(given, *before)
+            del given, before
         first, joined = runs[0], outputs.requires_grad
         answer = {"outputs": outputs.detach().clone().cpu()}
         loss = (outputs * slopes).sum()
@@ -84,9 +88,16 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "runs": [first, runs[0]],
         "between": between,
         "after": torch.rand(2),
-        "disturbed": watch.changed(MAY),
+        "disturbed": sorted({*watch.changed(MAY), *marked}),
         "kept": keeps_more,
     }
+
+
+def _changed(inputs: Tensor, asked: bool, values: Tensor) -> list[str]:
+    """What a call has changed about the inputs of its block."""
+    if inputs.requires_grad != asked:
+        return ["requires_grad of its argument inputs"]
+    return [] if torch.equal(inputs.detach(), values) else ["its argument inputs"]
 
 
 def _next_numbers() -> Tensor:

@@ -7,6 +7,7 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -209,18 +210,23 @@ with process_group() as device:
 @pytest.mark.slow
 def test_all_processes_decide_by_the_numbers_of_the_weights_that_are_saved(tmp_path):
     """Their running statistics and their metrics differ; rate, stop and best epoch must not."""
-    script = tmp_path / "job.py"
-    script.write_text(VALIDATED)
+    first, second = what_two_processes_save(VALIDATED, tmp_path)
+    assert first == second
+    for _, best, true in first.values():
+        assert best == pytest.approx(true, rel=1e-6)
+
+
+def what_two_processes_save(script: str, folder: Path) -> list[Any]:
+    """What each process of a script has put into `<its rank>.pt` of the folder."""
+    job = folder / "job.py"
+    job.write_text(script)
     done = subprocess.run(
-        [*TORCHRUN, str(script), str(tmp_path)],
+        [*TORCHRUN, str(job), str(folder)],
         env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in (0, 1))
-    assert first == second
-    for _, best, true in first.values():
-        assert best == pytest.approx(true, rel=1e-6)
+    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in (0, 1)]
 
 
 UNLIKE = """
@@ -260,15 +266,6 @@ with process_group() as device:
 
 @pytest.mark.slow
 def test_what_the_wrapper_of_several_processes_refuses_is_explained(tmp_path):
-    script = tmp_path / "job.py"
-    script.write_text(UNLIKE)
-    done = subprocess.run(
-        [*TORCHRUN, str(script), str(tmp_path)],
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    for rank_ in (0, 1):
-        parts, unused = torch.load(tmp_path / f"{rank_}.pt")
+    for parts, unused in what_two_processes_save(UNLIKE, tmp_path):
         assert "calling parts such as model.head" in parts
         assert "Freeze what is not used" in unused
