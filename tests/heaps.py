@@ -18,6 +18,7 @@ SPLIT = {
     "test_diagnose.py": 4,
     "test_verdicts.py": 4,
     "test_resume.py": 2,
+    "test_sets.py": 4,
 }
 """Files whose tests are shared out among processes, and into how many heaps; others stay whole."""
 LONGEST = (

@@ -187,25 +187,25 @@ def _scaled_targets(session: Session) -> tuple[float, float]:
         NotChecked: Nothing, or the model gives other outputs in eval mode.
     """
     program = program_of(session)
-    mode = _Compared()
+    mode = Compared()
     step = program.step(program.batches[0], within=mode)
     outputs = [e.output for e in step.tape.of("output") if e.graph]
     if len(outputs) != 1 or len(step.calls) != 1 or outputs[0] is None:
         raise NotChecked("a step does not call the model once")
     for target in tensors_in(program.batches[0]):
-        for given, met in mode.pairs:
+        for given, met in mode.learned:
             if given.numel() != outputs[0].numel() or not torch.equal(
                 given.flatten(), outputs[0].flatten()
             ):
                 continue
-            if (law := _affine(target, met)) is not None:
+            if (law := affine(target, met)) is not None:
                 again = program.replay(step.calls[0])
                 if len(again) == 1 and torch.allclose(again[0], outputs[0], rtol=1e-3, atol=1e-5):
                     return law
     raise NotChecked("outputs are not compared with scaled targets of the batch")
 
 
-def _affine(one: Tensor, other: Tensor) -> tuple[float, float] | None:
+def affine(one: Tensor, other: Tensor) -> tuple[float, float] | None:
     """Factor and shift that make the other of one number by number, if they change it."""
     if one.numel() != other.numel() or not one.is_floating_point() or one.numel() < LEAST_SCALED:
         return None
@@ -219,12 +219,15 @@ def _affine(one: Tensor, other: Tensor) -> tuple[float, float] | None:
     return (factor, shift) if off < THE_SAME * float(b.std()) and changes else None
 
 
-class _Compared(TorchFunctionMode):
-    """Outputs with a gradient, and the fixed numbers that they are compared with."""
+class Compared(TorchFunctionMode):
+    """Pairs of tensors that are compared by a difference or a distance."""
 
     def __init__(self) -> None:
         super().__init__()
         self.pairs: list[tuple[Tensor, Tensor]] = []
+        """Two of one shape, as they were given."""
+        self.learned: list[tuple[Tensor, Tensor]] = []
+        """Outputs with a gradient, and the fixed numbers that they are compared with."""
 
     def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
         if function in COMPARED:
@@ -233,7 +236,9 @@ class _Compared(TorchFunctionMode):
                 [a.detach() for a in two if a.requires_grad is r] for r in (True, False)
             )
             if len(moving) == len(fixed) == 1:
-                self.pairs.append((moving[0], fixed[0]))
+                self.learned.append((moving[0], fixed[0]))
+            if len(two) == 2 and two[0].shape == two[1].shape:
+                self.pairs.append((two[0].detach(), two[1].detach()))
         return function(*args, **(kwargs or {}))
 
 

@@ -7,11 +7,9 @@ evaluation that scales the outputs, e.g. back to a price, has to scale the targe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from course.debug.probes.modes import evaluation_of
 from course.debug.probes.report import Finding
@@ -19,8 +17,7 @@ from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.thresholds import TINY
 from course.debug.relations.noise import COMPARED
 from course.debug.relations.program import program_of
-from course.debug.relations.scores import _affine
-from course.debug.relations.scores import _Compared as Trained
+from course.debug.relations.scores import Compared, affine
 from course.state.nested import tensors_in
 
 ONE_UNIT = 2.0
@@ -43,7 +40,7 @@ def of_outputs_alone(session: Session) -> Iterator[Finding]:
         raise NotChecked("nothing is compared with targets by a difference")
     place = _trained_on(session)
     outputs, targets = _validated(session, place)
-    heard = _Heard()
+    heard = Compared()
     with session.observe(), heard:
         session.setup.evaluate()
     whole = tuple(torch.cat([t.flatten() for t in side]) for side in (outputs, targets))
@@ -51,7 +48,7 @@ def of_outputs_alone(session: Session) -> Iterator[Finding]:
     for one, other in heard.pairs:
         for scaled, fixed in ((one, other), (other, one)):
             for output, target in [*zip(outputs, targets, strict=True), whole]:
-                if _equal(fixed, target) and (law := _affine(output, scaled)) is not None:
+                if _equal(fixed, target) and (law := affine(output, scaled)) is not None:
                     given.append(scaled.flatten().double())
                     met.append(target.flatten().double())
                     plain.append(output.flatten().double())
@@ -81,11 +78,11 @@ def _trained_on(session: Session) -> int:
     Raises:
         NotChecked: There is none.
     """
-    program, mode = program_of(session), Trained()
+    program, mode = program_of(session), Compared()
     step = program.step(program.batches[0], within=mode)
     outputs = [e.output for e in step.tape.of("output") if e.graph]
     for place, target in enumerate(tensors_in(program.batches[0])):
-        for given, met in mode.pairs:
+        for given, met in mode.learned:
             if _equal(met, target) and any(o is not None and _equal(given, o) for o in outputs):
                 return place
     raise NotChecked("outputs are not compared with numbers of the batch as they are")
@@ -122,18 +119,3 @@ def _validated(session: Session, place: int) -> tuple[list[Tensor], list[Tensor]
 def _equal(one: Tensor, other: Tensor) -> bool:
     """The same numbers, in whatever shape."""
     return one.numel() == other.numel() and torch.equal(one.flatten(), other.flatten().to(one))
-
-
-class _Heard(TorchFunctionMode):
-    """Two tensors that are compared."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pairs: list[tuple[Tensor, Tensor]] = []
-
-    def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
-        if function in COMPARED:
-            two = [a.detach() for a in args[:2] if isinstance(a, Tensor)]
-            if len(two) == 2 and two[0].shape == two[1].shape:
-                self.pairs.append((two[0], two[1]))
-        return function(*args, **(kwargs or {}))
