@@ -1,12 +1,15 @@
 """Traces of code that is not an answer: found in attacks, silent on honest work."""
 
 import inspect
+import json
 import time
 
 import pytest
 
 from autograde.bank import fix_the_loop
 from autograde.classroom.conspicuous import courses_own, insides, words_for
+from autograde.classroom.notebook_text import _notebook_of
+from autograde.classroom.student_code import NO_CODE, read_code
 from autograde.sources import read_source, source_paths
 from course.engine import clipping
 from tests.attacks.further import TELLING
@@ -203,3 +206,74 @@ def test_a_pasted_module_is_named_with_its_share():
     ((cell, module, share),) = courses_own({"clip": pasted}, ["03a.clip", "written-answer"])
     assert (cell, module) == ("clip", "course.engine.clipping") and share > 0.8
     assert courses_own({"clip": pasted}, ["03a.evaluate"]) == []
+
+
+MARKS = {"nbgrader": {"grade_id": "clip", "solution": True, "grade": False, "schema_version": 3}}
+
+
+def notebook(source: str, nbformat: int = 4) -> dict:
+    """A notebook of one cell, in today's format or in an early one."""
+    cell = {"cell_type": "code", "metadata": MARKS, "outputs": []}
+    if nbformat == 4:
+        cells = [{**cell, "source": source, "execution_count": None}]
+        return {"nbformat": 4, "nbformat_minor": 2, "metadata": {}, "cells": cells}
+    sheets = [{"metadata": {}, "cells": [{**cell, "input": source, "language": "python"}]}]
+    return {
+        "nbformat": nbformat,
+        "nbformat_minor": 0,
+        "metadata": {"name": ""},
+        "worksheets": sheets,
+    }
+
+
+@pytest.fixture
+def handed_in(tmp_path):
+    """Writes a submission next to a release, and tells what of it is read, and what is not."""
+
+    def write(document, **files):
+        for folder, what in (("release", notebook("# your code")), ("submitted/zoe", document)):
+            place = tmp_path / folder / "a"
+            place.mkdir(parents=True, exist_ok=True)
+            (place / "a.ipynb").write_text(json.dumps(what))
+        for name, data in files.items():
+            (place / name).parent.mkdir(exist_ok=True)
+            (place / name).write_bytes(data)
+        found, _given, unread = read_code(tmp_path, "a", ["zoe"])
+        return found.get("zoe"), unread.get("zoe")
+
+    return write
+
+
+@pytest.mark.parametrize("nbformat", [2, 3, 4])
+def test_a_notebook_of_an_early_format_is_read_as_it_is_graded(handed_in, nbformat):
+    document = notebook("import gc\ngc.get_objects()", nbformat)
+    (graded,) = _notebook_of(json.dumps(document)).cells
+    cells, unread = handed_in(document)
+    name = graded.metadata.get("nbgrader", {}).get("grade_id", "further cells")
+    assert cells == {name: graded.source}
+    assert unread is None and insides(cells) == ["gc", "get_objects"]
+
+
+def test_a_notebook_in_which_no_code_is_found_is_told(handed_in):
+    assert handed_in({**notebook("x = 1"), "cells": [{"cell_type": "code"}]}) == (None, [NO_CODE])
+    assert handed_in({**notebook("x"), "nbformat": 7}) == (None, [NO_CODE])
+    assert handed_in(notebook("# your code")) == (None, None)
+
+
+def test_files_whose_code_cannot_be_read_as_it_runs_are_named(handed_in):
+    compiled = {"own.pyc": b"", "fast.cpython-311-x86_64-linux-gnu.so": b""}
+    _, (said,) = handed_in(notebook("x"), **compiled, **{"__pycache__/a.cpython-311.pyc": b""})
+    assert said == (
+        "compiled code lies next to its notebook, and was not read: "
+        "“fast.cpython-311-x86_64-linux-gnu.so”, “own.pyc”"
+    )
+
+
+@pytest.mark.parametrize(("cookie", "named"), [
+    (b"unicode_escape", "written in unicode_escape"), (b"utf-7", "written in utf-7"),
+    (b"my-own", "in an unknown encoding"), (b"utf-8", ""), (b"latin-1", ""), (b"cp1252", ""),
+])  # fmt: skip
+def test_an_encoding_in_which_a_comment_may_run_is_named(handed_in, cookie, named):
+    _, unread = handed_in(notebook("x"), **{"own.py": b"# coding: " + cookie + b"\nx = 1"})
+    because = "so what runs may not be what was read"
+    assert unread == ([f"“own.py” is {named}, {because}"] if named else None)
