@@ -262,6 +262,10 @@ def unrecognised(verdicts: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, s
     return [(exercise, status, students) for (exercise, status), students in ordered]
 
 
+MOST_CELLS = 30
+"""Cells that one line about two students names."""
+
+
 def concerns(
     rows: list[Row],
     verdicts: Mapping[str, Mapping[str, Any]],
@@ -289,8 +293,9 @@ def concerns(
         words = f"{cell}: {few(students, most=20)}"
         found.append((_count(len(students), "student"), "by hand", words))
     for pair in pairs:
-        cells = ", ".join(cell for cell, share in pair.cells.items() if share > 0)
-        words = f"{100 * pair.score:.0f} % alike in {cells}"
+        cells = [cell for cell, share in pair.cells.items() if share > 0]
+        cells += [f"{cell} and {other}" for cell, other in pair.moved]
+        words = f"{100 * pair.score:.0f} % alike in {few(cells, most=MOST_CELLS)}"
         found.append((f"{pair.first}, {pair.second}", "near-identical", words))
     concerns = [
         Concern(student=whose, kind=kind, words=_without_place(words, folder))

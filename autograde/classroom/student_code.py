@@ -250,14 +250,19 @@ def side_by_side(pair: Pair, students: Mapping[str, Cells]) -> list[SideBySide]:
 
 
 def _side_by_side(pair: Pair, students: Mapping[str, Cells]) -> list[SideBySide]:
+    places = [(cell, cell, cell, share) for cell, share in pair.cells.items()]
+    places += [
+        (f"{cell} of {pair.first} and {other} of {pair.second}", cell, other, share)
+        for (cell, other), share in pair.moved.items()
+    ]
     shown = []
-    for cell, share in pair.cells.items():
-        first, second = students[pair.first][cell], students[pair.second][cell]
+    for name, cell, other, share in places:
         if share > 0:
+            first, second = students[pair.first][cell], students[pair.second][other]
             alike = matching_lines(first, second)
             shown.append(
                 SideBySide(
-                    cell=cell,
+                    cell=name,
                     share=share,
                     first=_marked(first, alike[0]),
                     second=_marked(second, alike[1]),
