@@ -293,9 +293,8 @@ def concerns(
         words = f"{cell}: {few(students, most=20)}"
         found.append((_count(len(students), "student"), "by hand", words))
     for pair in pairs:
-        cells = [cell for cell, share in pair.cells.items() if share > 0]
-        cells += [f"{cell} and {other}" for cell, other in pair.moved]
-        words = f"{100 * pair.score:.0f} % alike in {few(cells, most=MOST_CELLS)}"
+        places = few([name for name, *_ in pair.places], most=MOST_CELLS)
+        words = f"{100 * pair.score:.0f} % alike in {places}"
         found.append((f"{pair.first}, {pair.second}", "near-identical", words))
     concerns = [
         Concern(student=whose, kind=kind, words=_without_place(words, folder))

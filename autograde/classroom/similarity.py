@@ -85,6 +85,15 @@ class Pair:
     """Where code stands in the first student's cells and in the second's, if the names differ: the
     share of the smaller cell that is in the other one."""
 
+    @property
+    def places(self) -> list[tuple[str, str, str, float]]:
+        """Where code is alike: what to call it, the first's cell, the second's, and the share."""
+        found = [(cell, cell, cell, share) for cell, share in self.cells.items() if share > 0]
+        return found + [
+            (f"{cell} of {self.first} and {other} of {self.second}", cell, other, share)
+            for (cell, other), share in self.moved.items()
+        ]
+
 
 def near_identical(
     students: Mapping[str, Cells],

@@ -250,24 +250,18 @@ def side_by_side(pair: Pair, students: Mapping[str, Cells]) -> list[SideBySide]:
 
 
 def _side_by_side(pair: Pair, students: Mapping[str, Cells]) -> list[SideBySide]:
-    places = [(cell, cell, cell, share) for cell, share in pair.cells.items()]
-    places += [
-        (f"{cell} of {pair.first} and {other} of {pair.second}", cell, other, share)
-        for (cell, other), share in pair.moved.items()
-    ]
     shown = []
-    for name, cell, other, share in places:
-        if share > 0:
-            first, second = students[pair.first][cell], students[pair.second][other]
-            alike = matching_lines(first, second)
-            shown.append(
-                SideBySide(
-                    cell=name,
-                    share=share,
-                    first=_marked(first, alike[0]),
-                    second=_marked(second, alike[1]),
-                )
+    for name, cell, other, share in pair.places:
+        first, second = students[pair.first][cell], students[pair.second][other]
+        alike = matching_lines(first, second)
+        shown.append(
+            SideBySide(
+                cell=name,
+                share=share,
+                first=_marked(first, alike[0]),
+                second=_marked(second, alike[1]),
             )
+        )
     return sorted(shown, key=lambda cells: -cells.share)
 
 

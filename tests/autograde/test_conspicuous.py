@@ -68,6 +68,7 @@ def test_what_reaches_for_the_guards_is_shown_to_a_person(name):
     ("/gc.get_objects 1", ["get_objects"]),
     ("get_ipython().input_transformers_cleanup.append(f)", ["input_transformers_cleanup"]),
     ("getattr(sys, f\"set{'profile'}\")", ['the text "setprofile", put together']),
+    ("get_ipython().run_cell(open('notes.txt').read())", ["run_cell"]),
     ("import gc.\u115fall\u115fright", ["“gc.\u115fall\u115fright”"]),
 ])  # fmt: skip
 def test_names_are_found_as_attributes_imports_and_words(source, names):
@@ -101,6 +102,15 @@ def test_names_are_found_as_attributes_imports_and_words(source, names):
     "gc?\n%matplotlib inline\n%timeit f(x)\nfiles = !ls\nprint(f'{loss:.3f} {name}')",
     "print(clip_by_global_norm.__closure__ is not None, sys.modules[__name__].__doc__)",
     "model = torch.compile(model, mode='default')\nre.compile('a', 0)",
+    "class Plan:\n    right_value: float = 1.0\n    load_library = None\n"
+    "    def __init__(self): self.closs = 0\n"
+    "    def decompose(self): return self.closs\n    def fork(self): return self.decompose()\n"
+    "plan = Plan()\nplan.fork()\nprint(plan.right_value, Plan().decompose(), Plan.load_library)",
+    "class Timeout(Exception): pass\nclass NotRun(Timeout): pass\nstatus = {'Timeout': 1}",
+    "from re import compile\ncompile('a', 0)",
+    "from numpy._typing import NDArray\nimport numpy\nx: numpy._typing.NDArray\nnumpy.lib._version.NumpyVersion('1')",
+    "def show(f): print(f.__code__.co_varnames, f.__code__.co_firstlineno)",
+    "f = [].append\nprint(f.__self__, 'a'.join.__self__)",
     "'google.colab' in sys.modules\nx = " + "'a' + " * 900 + "b" + "[0]" * 900,
 ])  # fmt: skip
 def test_everyday_uses_accuse_nobody(source):
@@ -119,6 +129,20 @@ def test_everyday_uses_accuse_nobody(source):
     ("import subprocess\nsubprocess.run(['ls'])", "subprocess"),
     ("import sys\nsys.modules['__main__']", 'the text "__main__"'),
     ("import __main__", "__main__"),
+    ("class A: get_objects: int = 0\nimport gc\ngc.get_objects()", "get_objects"),
+    ("class A: closs = None\nfitted._loss.closs", "closs"),
+    ("class A: right_value: int = 0\nexercise.right_value", "right_value"),
+    ("class A: right_value = 0\ndef peek(self): self.right_value", "right_value"),
+    ("class A: right_value: int = 0\na = A()\na = given()\na.right_value",
+     "right_value"),
+    ("class A: right_value: int = 0\na = A()\nfor a in all: a.right_value",
+     "right_value"),
+    ("class A: fork: int = 0\nimport os as A\nA.fork()", "fork"),
+    ("class A: __globals__: int = 0\nself.__globals__", "__globals__"),
+    ("from re import compile\ncompile(text, 'own', 'exec')", "compile"),
+    ("f.__code__.co_consts", "__code__"), ("f.__code__ = g", "__code__"),
+    ("f = [].append\nf = print\nf.__self__", "__self__"), ("print.__self__", "__self__"),
+    ("class AnswerError(Exception): pass", "AnswerError"),
     ("import builtins\nbuiltins.print = f", "builtins"),
     ("import autograde\nautograde.bank", "autograde.bank"),
 ])  # fmt: skip
