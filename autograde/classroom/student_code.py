@@ -1,6 +1,7 @@
 """Students' code as handed in, read without running it, and shown side by side for pairs.
 
-A Python file beside the notebook, which a cell can import, is read as a cell named after it.
+A Python file beside the notebook, which a cell can import, is read as a cell named after it, and so
+is another notebook that its code names, as `%run other.ipynb` does.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def read_code(
         try:
             with at_most(READ_S, READ_BYTES):
                 whole_own = _code_cells(path)
-                cells = _own_cells(whole_own, path.parent, names, set(given))
+                cells = _own_cells(path, whole_own, names, set(given))
                 for source in cells.values():
                     fingerprints(source)
                 said = list(_not_read_beside(path.parent, release.parent))
@@ -107,13 +108,13 @@ def could_not_be_read(fault: Exception) -> str:
 
 
 def _own_cells(
-    whole: list[tuple[str, str]], folder: Path, names: set[str], known: set[str]
+    path: Path, whole: list[tuple[str, str]], names: set[str], known: set[str]
 ) -> dict[str, str]:
     """A student's sources by cell.
 
     Args:
-        whole: Name and source of the notebook's code cells.
-        folder: Where the notebook lies.
+        path: Of the notebook.
+        whole: Name and source of its code cells.
         names: Of the released cells; empty where there is no release. Other names are quoted.
         known: Sources that are not the student's.
     """
@@ -124,7 +125,7 @@ def _own_cells(
             name = FURTHER  # else a thousand made-up names to compare
         if source not in known:
             cells.setdefault(name, []).append(source)
-    for name, source in _beside(folder):
+    for name, source in [*_beside(path.parent), *_notebooks_named(path, whole)]:
         if source not in known:
             cells.setdefault(name, []).append(source)
     return {
@@ -139,7 +140,16 @@ def _beside(folder: Path) -> Iterator[tuple[str, str]]:
         if not path.is_symlink() and path.is_file():
             with suppress(OSError), path.open("rb") as file:
                 source = file.read(MAX_SOURCE + 1).decode("utf-8", "replace")
-                yield quoted(shown(str(path.relative_to(folder)))), source
+                yield _named(path, folder), source
+
+
+def _notebooks_named(path: Path, whole: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Name and source of each code cell of the other notebooks that a notebook's code names."""
+    texts = [source for _, source in whole if ".ipynb" in source]
+    others = [file for file in _files(path.parent, ".ipynb") if file != path] if texts else []
+    for file in [one for one in others if any(one.name in text for text in texts)][:MAX_BESIDE]:
+        for _, source in _code_cells(file):
+            yield _named(file, path.parent), source
 
 
 def _files(folder: Path, *endings: str) -> list[Path]:

@@ -285,6 +285,12 @@ def test_a_notebook_in_which_no_code_is_found_is_told(handed_in):
     assert handed_in(notebook("# your code")) == (None, None)
 
 
+def test_a_notebook_that_the_code_runs_is_read_and_one_that_lies_there_is_not(handed_in):
+    files = {name: json.dumps(notebook("import gc")).encode() for name in ("b.ipynb", "c.ipynb")}
+    cells, unread = handed_in(notebook("%run b.ipynb"), **files)
+    assert cells == {"clip": "%run b.ipynb", "“b.ipynb”": "import gc"} and unread is None
+
+
 def test_files_whose_code_cannot_be_read_as_it_runs_are_named(handed_in):
     compiled = {"own.pyc": b"", "fast.cpython-311-x86_64-linux-gnu.so": b""}
     _, (said,) = handed_in(notebook("x"), **compiled, **{"__pycache__/a.cpython-311.pyc": b""})
