@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 from course.debug.probes.session import FORWARDS, WITHOUT_GRAPH, Session
 from course.debug.probes.setup import as_setup
-from course.debug.relations import boxes, direction, ended, ties, untaught, weighing, worth
+from course.debug.relations import boxes, direction, ended, padding, ties, untaught, weighing, worth
 from tests.debug.faulty.thirteenth.kit import Columns, gen
 from tests.debug.told import cases, said
 
@@ -97,6 +97,25 @@ def test_the_token_that_a_score_waits_for_is_a_target(kind, is_told):
 
     made = of(model, Columns(ids=ids, labels=labels), loss_of, evaluate=evaluate)
     assert said(ended.by_what_is_scored, made) == ["empty-targets"] * is_told
+
+
+@cases(faulty=("all places",), sound=("words alone", "by a mask"))
+def test_padding_counts_too_where_it_costs_what_words_cost(kind, is_told):
+    torch.manual_seed(0)
+    ids = torch.randint(1, 9, (64, 12), generator=gen(2))
+    ids[torch.arange(12) >= torch.randint(4, 9, (64, 1), generator=gen(1))] = 0
+    model = Language()
+    for p in model.say.parameters():
+        nn.init.zeros_(p)
+
+    def loss_of(model, b):
+        said, y = model(b["ids"][:, :-1]).transpose(1, 2), b["ids"][:, 1:]
+        if kind == "by a mask":
+            return F.cross_entropy(said, y, reduction="none")[y != 0].mean()
+        return F.cross_entropy(said, y, ignore_index=-100 if is_told else 0)
+
+    made = of(model, Columns(ids=ids), loss_of)
+    assert said(padding.behind, made) == ["padding-in-the-loss"] * is_told
 
 
 def corners(b):

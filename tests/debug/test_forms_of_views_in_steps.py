@@ -15,6 +15,8 @@ from course.debug.relations import (
     credited,
     denoised,
     idle,
+    policy,
+    rivals,
 )
 from tests.debug.told import cases, said
 
@@ -103,6 +105,91 @@ def test_classes_compete_and_not_rows(kind, is_told):
     assert said(competing.for_a_place, setup) == ["rows-mixed"] * is_told
 
 
+@cases(
+    faulty=["divergence", "cross-entropy", "by hand"],
+    sound=["classes", "pairs of rows", "turned", "weights of rows", "own shares"],
+)
+def test_a_teachers_shares_are_of_the_classes(kind, is_told):
+    teacher, model = nn.Linear(4, 5), nn.Linear(4, 16 if kind == "pairs of rows" else 5)
+
+    def cost(batch):
+        (x,) = batch
+        mine = model(x) @ model(x).T if kind == "turned" else model(x)
+        with torch.no_grad():
+            told = teacher(x) @ teacher(x).T if kind in ("turned", "pairs of rows") else teacher(x)
+            soft = told.softmax(1 if kind == "classes" else 0)
+        if kind == "own shares":
+            soft = mine.softmax(0)
+        if kind == "cross-entropy":
+            return F.cross_entropy(mine, soft)
+        if kind == "by hand":
+            return -(soft * mine.log_softmax(1)).sum(1).mean()
+        if kind == "weights of rows":
+            return -(soft * mine).sum()
+        return F.kl_div(mine.log_softmax(1), soft.T if kind == "turned" else soft,
+                        reduction="batchmean")  # fmt: skip
+
+    setup = made(model, cost, TensorDataset(torch.randn(96, 4)))
+    assert said(competing.of_a_teacher, setup) == ["rows-mixed"] * is_told
+
+
+@cases(
+    faulty=["answers", "means"],
+    sound=["against", "against by means", "of the rows", "one aim"],
+)
+def test_a_generator_does_not_help_to_be_found_out(kind, is_told):
+    g, d = nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1))
+    both = [torch.optim.Adam(part.parameters(), 1e-3) for part in (g, d)]
+
+    def cost(out, answer):
+        if kind == "one aim":  # two halves of one model that take turns
+            return F.mse_loss(out, out.detach().roll(1, 0))
+        way = 1 - 2 * answer
+        return way * out.mean() if "means" in kind else F.softplus(way * out).mean()
+
+    def train_step(batch) -> float:
+        (real,) = batch
+        fake = g(real if kind == "of the rows" else torch.randn_like(real))  # e.g. a watermark
+        both[1].zero_grad()
+        loss_d = cost(d(real), 1) + cost(d(fake.detach()), 0)
+        loss_d.backward()
+        both[1].step()
+        both[0].zero_grad()
+        cost(d(fake), int("against" in kind)).backward()
+        both[0].step()
+        return loss_d.item()
+
+    setup = {"model": nn.ModuleDict({"g": g, "d": d}), "optimizer": both, "train_step": train_step,
+             "train_loader": DataLoader(TensorDataset(torch.randn(96, 2) + 2), 16)}  # fmt: skip
+    assert said(rivals.found_out, setup) == ["loss-negated"] * is_told
+
+
+@cases(
+    faulty=["power", "square", "by hand", "distance"],
+    sound=["cut off", "cut off, square", "no values"],
+)
+def test_an_advantage_does_not_pull_on_the_critic(kind, is_told):
+    model, right = nn.Linear(4, 4), torch.randn(4, 3)
+
+    def cost(batch):
+        outputs = model(batch[0])
+        law = torch.distributions.Categorical(logits=outputs[:, :3])
+        actions, values = law.sample(), outputs[:, 3]
+        paid = (batch[0] @ right).gather(1, actions[:, None])[:, 0]
+        better = paid - (values.detach() if kind == "no values" else values)
+        weight = better if is_told else better.detach()
+        if kind == "distance":
+            miss = F.mse_loss(values, paid)
+        elif kind == "by hand":
+            miss = (values - paid) ** 2
+        else:
+            miss = better.square() if "square" in kind else better.pow(2)
+        return 0.5 * miss.mean() - (law.log_prob(actions) * weight).mean()
+
+    setup = made(model, cost, TensorDataset(torch.randn(96, 4)))
+    assert said(policy.baseline, setup) == ["loss-through-baseline"] * is_told
+
+
 @cases(faulty=["past", "past, scaled"], sound=["future", "future, scaled", "own", "given", "whole"])
 def test_an_action_is_weighed_by_what_it_leads_to(kind, is_told):
     model, right = nn.Linear(4, 3), torch.randn(4, 3)
@@ -123,7 +210,10 @@ def test_an_action_is_weighed_by_what_it_leads_to(kind, is_told):
     assert said(credited.by_its_own, setup) == ["wrong-formula"] * is_told
 
 
-@cases(faulty=["noisy"], sound=["clean", "scored as noisy", "small", "blind"])
+@cases(
+    faulty=["noisy", "noisy, joined"],
+    sound=["clean", "clean, joined", "scored as noisy", "small", "blind"],
+)
 def test_a_model_that_should_denoise_is_shown_what_is_clean(kind, is_told):
     size = 0.02 if kind == "small" else 0.5
 
@@ -142,12 +232,13 @@ def test_a_model_that_should_denoise_is_shown_what_is_clean(kind, is_told):
 
     def cost(batch):
         noisy = batch[0] + size * torch.randn_like(batch[0])
-        return F.mse_loss(model(noisy), batch[0] if kind == "clean" else noisy)
+        return F.mse_loss(model(noisy), batch[0] if kind.startswith("clean") else noisy)
 
     def evaluate() -> dict:
         generator, total = torch.Generator().manual_seed(0), 0.0
         with torch.no_grad():
-            for (x,) in val:
+            held = [x for (x,) in val]
+            for x in [torch.cat(held)] if "joined" in kind else held:
                 noisy = x + 0.5 * torch.randn(x.shape, generator=generator)
                 truth = noisy if kind == "scored as noisy" else x
                 total += float(((model(noisy) - truth) ** 2).mean())

@@ -64,6 +64,7 @@ SETS = (
     Set("twenty_second"),
     Set("twenty_third", told=39),
     Set("twenty_fourth", told=39),
+    Set("twenty_fifth", told=39),
 )
 PAIR = {pair.name: pair for pair in PAIRS}
 TOLD = [
@@ -104,8 +105,11 @@ def test_labels_that_moved_are_told_where_a_class_is_lacking_too():
     assert [a.id for a in twin.alarms] == ["label-shift"], str(twin)
 
 
-def test_a_twin_that_was_alarmed_at_first_sight_is_left_alone():
-    report = diagnose(PAIR["prefixes_scored_without_a_mask"].make(False))
+@pytest.mark.parametrize(
+    "name", ["prefixes_scored_without_a_mask", "point_told_in_place_of_the_noise"]
+)
+def test_a_twin_that_was_alarmed_at_first_sight_is_left_alone(name):
+    report = diagnose(PAIR[name].make(False))
     assert report.ok, str(report)
 
 
@@ -115,6 +119,7 @@ def test_a_twin_that_was_alarmed_at_first_sight_is_left_alone():
         "mc_dropout_of_a_seeded_layer",
         "tied_lm_token_weighted",
         "triplets_of_sorted_batches",
+        "density_whose_loss_is_below_zero",
     ],
 )
 def test_a_sound_program_that_was_alarmed_at_first_sight_is_left_alone(name):

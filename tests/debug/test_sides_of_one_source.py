@@ -131,6 +131,32 @@ def test_a_stream_on_its_way_to_the_scale_of_validation_is_not_preprocessed_othe
     assert bool(said(shifted.covariate_shift, made)) == is_told
 
 
+@cases(faulty=["scaled", "scaled, then its own"], sound=["its own", "from noise", "written"])
+def test_what_a_model_is_fed_of_its_own_is_no_data(kind, is_told):
+    torch.manual_seed(0)
+    x, v = torch.randn(256, 6, generator=gen(1)), torch.randn(96, 6, generator=gen(2))
+    model, v = mlp(6, 16, 6), 10 * v if is_told else v
+    held = loader(Columns(x=v), 32, shuffle=False)
+
+    def evaluate():
+        with torch.no_grad():
+            for b in held:
+                drawn = torch.tensor(5.0) * torch.randn(b["x"].shape, generator=gen(3))
+                x = drawn if kind == "from noise" else b["x"]
+                kept = torch.zeros(6, *x.shape)
+                for step in range(1 if kind == "scaled" else 6):
+                    kept[step] = 30 * model(x)
+                    x = kept[step] if kind == "written" else x + 30 * model(x)
+        return {"mean": float(x.mean())}
+
+    def loss_of(m, b):
+        return F.mse_loss(m(b["x"]), -b["x"])
+
+    made = pack(model, adam(model), loader(Columns(x=x), 32), loss_of, val_loader=held,
+                evaluate=evaluate)  # fmt: skip
+    assert said(shifted.covariate_shift, made) == ["covariate-shift"] * is_told
+
+
 class OfIds(nn.Module):
     def __init__(self):
         super().__init__()

@@ -12,16 +12,20 @@ from torch import nn
 from torch.nn import functional as F
 
 from course.debug import diagnose
+from course.debug.probes.session import Session
+from course.debug.probes.setup import as_setup
 from course.debug.relations import (
     attention,
     cancelled,
     flipped,
+    free,
     handed,
     loss,
     model,
     scoring,
     unbounded,
 )
+from course.debug.relations.program import program_of
 from tests.debug.faulty import PAIRS, twelfth
 from tests.debug.faulty.twelfth.kit import Columns, G, loader, mean_loss, mlp, pack
 from tests.debug.faulty.twelfth.outputs import Boxer, shapes, xyxy
@@ -347,6 +351,56 @@ def test_a_likelihood_has_a_least_value(kind, is_told):
         return cost(torch.cat(out, 1) if isinstance(out, tuple) else out, batch[1])
 
     assert bool(said(unbounded.below, trained(network, loader(x, y), loss_of))) == is_told
+
+
+@cases(faulty=["spread of the other sign"], sound=["log-shares", "by hand", "in a list"])
+def test_shares_are_not_moved_alone(kind, is_told):
+    torch.manual_seed(0)
+    x = torch.rand(256, 4)
+    y = torch.sin(3 * x[:, :1]) + 0.2 * torch.randn(256, 1)
+
+    class Mixture(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = mlp(4, 16, 9)
+
+        def forward(self, x):
+            share, mean, log_std = self.body(x).chunk(3, 1)
+            by_hand = share - share.logsumexp(1, keepdim=True)
+            share = by_hand if kind == "by hand" else share.log_softmax(1)
+            return [share, mean, log_std] if kind == "in a list" else (share, mean, log_std)
+
+    def loss_of(network, batch):
+        share, mean, s = network(batch[0])
+        miss, sign = batch[1] - mean, -1 if is_told else 1
+        return -(share - 0.5 * (miss * (-s).exp()) ** 2 - sign * s).logsumexp(1).mean()
+
+    made = trained(Mixture(), loader(x, y), loss_of)
+    assert said(unbounded.below, made) == ["wrong-formula"] * is_told
+
+
+@pytest.mark.parametrize(
+    ("column", "by", "may"),
+    [(0, 20, True), (0, -20, True), (1, 20, True), (1, -20, False), (2, 20, False), (3, 20, False),
+     (3, -20, True), (4, 20, False), (6, 20, False), (7, 20, True)],
+)  # fmt: skip
+def test_an_output_is_free_as_far_as_weights_reach(column, by, may):
+    torch.manual_seed(0)
+
+    class Joined(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.scale = mlp(4, 16, 7), nn.Parameter(torch.ones(()))
+
+        def forward(self, x):
+            a, b, c, d, e, f, g = self.body(x).split(1, 1)
+            pair = F.normalize(torch.cat([e, f], 1), dim=1)
+            return torch.cat([a, F.softplus(b) + 0.1, 2 * c.sigmoid(), -d.exp(), pair, 0 * a,
+                              self.scale * g.tanh()], 1)  # fmt: skip
+
+    made = trained(Joined(), loader(torch.rand(64, 4), torch.rand(64, 1)),
+                   lambda m, b: F.mse_loss(m(b[0])[:, :1], b[1]))  # fmt: skip
+    assert free.is_free(program_of(Session(as_setup(made))), 0, column, by) == may
 
 
 @cases(

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import RandomSampler
 
+from course.debug.probes.fed import inputs_of_data
 from course.debug.probes.report import Finding
-from course.debug.probes.session import NotChecked, Session, pair
+from course.debug.probes.session import NotChecked, Session, clone, pair
 from course.debug.probes.splits import told_apart
 from course.debug.probes.thresholds import TINY
 from course.state.nested import tensors_in
@@ -32,7 +33,10 @@ LEAST_INPUTS = 16
 
 
 def covariate_shift(session: Session) -> Iterator[Finding]:
-    """The model gets inputs of the same scale and kind in training and in evaluation."""
+    """The model gets inputs of the same scale and kind in training and in evaluation.
+
+    What it is fed from its own outputs, e.g. while it denoises step by step, is left out.
+    """
     found = list(_other_scale(session))
     if not found:
         with contextlib.suppress(NotChecked):
@@ -44,6 +48,28 @@ def _other_scale(session: Session) -> Iterator[Finding]:
     """Inputs of different mean or deviation, as the model gets them."""
     a = seen_inputs(session, "train")
     b = seen_inputs(session, "val")
+    shape, varies, found = _distance(a, b)
+    if _are_far(found):
+        a, b = (_without_own(session, side, t) for side, t in (("train", a), ("val", b)))
+        shape, varies, found = _distance(a, b)
+    if _are_far(found):
+        sa, sb = found["train_std"], found["val_std"]
+        ratio, shift = _ratio(found), _shift(found)
+        ways = [(ratio > SCALE_RATIO, math.log(sb / sa)),
+                (shift > MEAN_SHIFT, found["val_mean"] - found["train_mean"])]  # fmt: skip
+        if all(_gone(session, shape, varies, n, way) for n, (far, way) in enumerate(ways) if far):
+            raise NotChecked("training inputs themselves change towards those of validation")
+        yield Finding(
+            "covariate-shift", "error" if max(ratio, 2 * shift) > SURELY_SHIFTED else "warning",
+            "Inputs have a different scale in validation and in training: they are not "
+            "preprocessed in the same way.",
+            found,
+            "val_inputs = (val_inputs - train_mean) / train_std  # the same on both sides",
+        )  # fmt: skip
+
+
+def _distance(a: Tensor | None, b: Tensor | None) -> tuple[torch.Size, Tensor, dict[str, float]]:
+    """The shape of a row, which of its numbers vary, and mean and spread of these on both sides."""
     if a is None or b is None or a.shape[1:] != b.shape[1:]:
         raise NotChecked("no floating-point inputs of one shape on both sides")
     shape, (a, b) = a.shape[1:], (t.flatten(1) for t in (a, b))
@@ -51,24 +77,41 @@ def _other_scale(session: Session) -> Iterator[Finding]:
     a, b = a[:, varies], b[:, varies]
     if not a.numel() or min(len(a), len(b)) < LEAST_INPUTS:
         raise NotChecked("too few or constant inputs")
-    sa, sb = float(a.std()), float(b.std())
-    if min(sa, sb) == 0:
+    sides = {"train": a, "val": b}
+    found = {f"{side}_{name}": float(getattr(t, name)())
+             for side, t in sides.items() for name in ("mean", "std")}  # fmt: skip
+    if min(found["train_std"], found["val_std"]) == 0:
         raise NotChecked("constant inputs")
-    ratio = max(sa, sb) / min(sa, sb)
-    shift = abs(float(a.mean() - b.mean())) / max(sa, sb)
-    if ratio > SCALE_RATIO or shift > MEAN_SHIFT:
-        ways = [(ratio > SCALE_RATIO, math.log(sb / sa)),
-                (shift > MEAN_SHIFT, float(b.mean() - a.mean()))]  # fmt: skip
-        if all(_gone(session, shape, varies, n, way) for n, (far, way) in enumerate(ways) if far):
-            raise NotChecked("training inputs themselves change towards those of validation")
-        yield Finding(
-            "covariate-shift", "error" if max(ratio, 2 * shift) > SURELY_SHIFTED else "warning",
-            "Inputs have a different scale in validation and in training: they are not "
-            "preprocessed in the same way.",
-            {"train_mean": float(a.mean()), "train_std": sa, "val_mean": float(b.mean()),
-             "val_std": sb},
-            "val_inputs = (val_inputs - train_mean) / train_std  # the same on both sides",
-        )  # fmt: skip
+    return shape, varies, found
+
+
+def _ratio(found: dict[str, float]) -> float:
+    spreads = found["train_std"], found["val_std"]
+    return max(spreads) / min(spreads)
+
+
+def _shift(found: dict[str, float]) -> float:
+    far = abs(found["train_mean"] - found["val_mean"])
+    return far / max(found["train_std"], found["val_std"])
+
+
+def _are_far(found: dict[str, float]) -> bool:
+    return _ratio(found) > SCALE_RATIO or _shift(found) > MEAN_SHIFT
+
+
+def _without_own(session: Session, side: str, inputs: Tensor) -> Tensor | None:
+    """The same inputs without those that the model is fed from its own outputs."""
+    step, evaluate = session.setup.train_step, session.setup.evaluate
+    if (step if side == "train" else evaluate) is None:
+        return inputs  # they are the loader's
+
+    def steps() -> None:
+        for batch in session.epoch.batches[:SEEN_BATCHES]:
+            step(clone(batch))
+
+    run = steps if side == "train" else evaluate
+    found = inputs_of_data(session, run, SEEN_BATCHES)
+    return _joined(found) if found else inputs
 
 
 def _gone(session: Session, shape: torch.Size, columns: Tensor, number: int, way: float) -> bool:
@@ -101,6 +144,11 @@ def seen_inputs(session: Session, side: str) -> Tensor | None:
     if not inputs:
         epoch = session.epoch if side == "train" else session.val_epoch
         inputs = [session.place(pair(b)[0]) for b in epoch.batches[:SEEN_BATCHES]]
+    return _joined(inputs)
+
+
+def _joined(inputs: list[Tensor]) -> Tensor | None:
+    """Rows of one shape; None where they are not, or not of floats."""
     inputs = [x.float() for x in inputs if x.is_floating_point() and x.dim() > 1]
     shapes = {x.shape[1:] for x in inputs}
     return torch.cat(inputs) if len(shapes) == 1 else None

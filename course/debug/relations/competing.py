@@ -1,4 +1,4 @@
-"""Relation on a softmax in the loss: it runs over the classes, not over the examples of a batch."""
+"""Relations on a softmax in the loss: it runs over classes, not over the examples of a batch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from torch.overrides import TorchFunctionMode
 from course.debug.probes.functions import LOSSES
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
+from course.debug.probes.thresholds import ROUNDED
 from course.debug.relations.program import program_of
 from course.state.nested import num_examples, tensors_in
 
+SHARED = {F.softmax, torch.softmax, Tensor.softmax}
 SOFTMAX = {
-    F.softmax, torch.softmax, Tensor.softmax, F.log_softmax, torch.log_softmax, Tensor.log_softmax,
-    F.gumbel_softmax, torch.logsumexp, Tensor.logsumexp,
+    *SHARED, F.log_softmax, torch.log_softmax, Tensor.log_softmax, F.gumbel_softmax,
+    torch.logsumexp, Tensor.logsumexp,
 }  # fmt: skip
+MEETING = {F.kl_div, F.cross_entropy, torch.mul, Tensor.mul, Tensor.__mul__}
+"""Functions that compare logarithms of shares with shares, or weigh these by those."""
 IMPLIED = {0: 0, 1: 0, 3: 0}
 """The axis that a softmax without one takes, by the number of axes; of others it is the second."""
 LEAST_ROWS = 2
@@ -59,6 +63,29 @@ def for_a_place(session: Session) -> Iterator[Finding]:
         raise NotChecked("no softmax of outputs [B, C, ...] next to classes [B, ...]")
 
 
+def of_a_teacher(session: Session) -> Iterator[Finding]:
+    """Shares [B, C] that a model's are to come near are shares of C, as its own are, not of B.
+
+    In a table over pairs of rows both may be meant.
+    """
+    program = program_of(session)
+    if not program.first().calls_any(SHARED):
+        raise NotChecked("a step takes no softmax")
+    mode = _Shares()
+    program.step(program.batches[0], within=mode)
+    met = [(rows, classes) for rows, classes in mode.met if rows != classes]
+    if met:
+        rows, classes = met[0]
+        yield Finding(
+            "rows-mixed", "error",
+            f"The loss compares shares of the {classes} classes with targets {[rows, classes]} "
+            f"that a softmax made along their first axis, the {rows} examples of the batch: what "
+            "an example is to learn depends on the others, and its targets do not add up to 1.",
+            {"rows": rows, "classes": classes},
+            "soft = (teacher(inputs) / T).softmax(dim=1)  # over the classes",
+        )  # fmt: skip
+
+
 def _are_classes(labels: Tensor, output: Tensor, rows: int) -> bool:
     """One of C numbers for each row and place of [B, C, ...]. With one place for each row a softmax
     over the rows may be meant, e.g. to use all clusters alike."""
@@ -93,6 +120,41 @@ class _Softmax(TorchFunctionMode):
                 if first is output:
                     axes.add(_axis(function, first, args, kwargs))
         return function(*args, **kwargs)
+
+
+class _Shares(TorchFunctionMode):
+    """Fixed shares along the first axis that meet logarithms of shares along the second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met: list[tuple[int, int]] = []
+        """Rows and columns of each."""
+        self._fixed: list[Tensor] = []
+
+    def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
+        kwargs = kwargs or {}
+        result = function(*args, **kwargs)
+        if function in SHARED and args and args[0].dim() == 2 and min(result.shape) > 1:
+            if _axis(function, args[0], args, kwargs) == 0:
+                self._fixed.append(result.detach())
+        elif function in MEETING and len(args) > 1:
+            for own, other in (args[:2], args[1::-1]):
+                self._see(own, other, is_logits=function is F.cross_entropy)
+        return result
+
+    def _see(self, own: Any, other: Any, *, is_logits: bool) -> None:
+        if not all(isinstance(t, Tensor) for t in (own, other)) or other.requires_grad:
+            return
+        fixed = any(other.shape == t.shape and other.data_ptr() == t.data_ptr()
+                    for t in self._fixed)  # fmt: skip
+        if not fixed or own.shape != other.shape or not own.requires_grad or _adds_up(other, 1):
+            return
+        if is_logits or _adds_up(own.detach().exp(), 1):
+            self.met.append((other.shape[0], other.shape[1]))
+
+
+def _adds_up(shares: Tensor, axis: int) -> bool:
+    return bool(((shares.sum(axis) - 1).abs() < ROUNDED).all())
 
 
 def _axis(function: Any, tensor: Tensor, args: Any, kwargs: Any) -> int:

@@ -62,10 +62,11 @@ def own_input(session: Session) -> Iterator[Finding]:
 
 def _scored_as_clean(session: Session) -> bool:
     """Each comparison in `evaluate()` is of outputs for an input that is in no batch with a part of
-    a batch."""
+    a batch, or of all batches joined."""
     if session.setup.evaluate is None:
         return False
-    leaves = [t for b in session.val_epoch.batches for t in tensors_in(b)]
+    batches = [list(tensors_in(b)) for b in session.val_epoch.batches]
+    leaves = [t for parts in batches for t in parts] + _joined(batches)
     heard = _Compared(session.model)
     with session.observe(), heard:
         heard.listen()
@@ -73,6 +74,13 @@ def _scored_as_clean(session: Session) -> bool:
     return bool(heard.pairs) and all(
         is_among(target, leaves) and not is_among(given, leaves) for given, target in heard.pairs
     )
+
+
+def _joined(batches: list[list[Tensor]]) -> list[Tensor]:
+    """Each part of the batches as rows of all of them."""
+    columns = zip(*batches, strict=False)
+    return [torch.cat(c) for c in columns if len({(t.dtype, t.shape[1:]) for t in c}) == 1
+            and c[0].dim()]  # fmt: skip
 
 
 def _sees_itself(session: Session) -> bool:

@@ -15,7 +15,7 @@ from torch import Tensor, distributions
 from torch.overrides import TorchFunctionMode
 
 from course.debug.probes.draws import DRAWS
-from course.debug.probes.functions import LOSSES
+from course.debug.probes.functions import LOSSES, TAKEN
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, clone
 from course.debug.probes.tape import Tape, patched
@@ -27,6 +27,9 @@ from course.state.nested import tensors_in
 
 DISTANCES = {F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.l1_loss}
 NAMES = {LOSSES[function] for function in DISTANCES}
+DIFFERENCES = TAKEN | {Tensor.__rsub__}
+SQUARES = {torch.square, Tensor.square, Tensor.square_, torch.pow, Tensor.pow, Tensor.__pow__}
+"""Functions that make a distance of what one of DIFFERENCES gave."""
 PICKED = {torch.gather, Tensor.gather, Tensor.__getitem__, torch.take_along_dim}
 """Functions that pick an action's log-probability out of those of all."""
 COSTS = {F.cross_entropy, F.nll_loss}
@@ -44,7 +47,9 @@ LEAST_ROWS = 8
 def baseline(session: Session) -> Iterator[Finding]:
     """The value subtracted from a return as a baseline learns only from its own loss."""
     program = program_of(session)
-    if program.first().is_one_of_torchs or not any(e.name in NAMES for e in program.first().losses):
+    first = program.first()
+    has_distance = any(e.name in NAMES for e in first.losses) or first.calls_any(SQUARES)
+    if first.is_one_of_torchs or not has_distance:
         raise NotChecked("the loss does not have a distance as one of several parts")
     heard = _Heard(session)
     with session.observe(), without_dropout(session.model):
@@ -231,6 +236,10 @@ def _of_the_policy(gradient: Tensor, own: Tensor, log: Tensor) -> float:
     return float((parts[1] * log).norm()) / size if rest < ROUNDED * size else 0.0
 
 
+def _is_two(power: Any) -> bool:
+    return isinstance(power, (int, float)) and power == 2
+
+
 class _Heard(Tape):
     """A tape with the log-probabilities of continuous actions, too."""
 
@@ -259,20 +268,33 @@ class _Values(TorchFunctionMode):
         super().__init__()
         self.values: list[tuple[Tensor, Tensor]] = []
         self.logs: list[Tensor] = []
+        self._differences: list[tuple[Tensor, Tensor, Tensor]] = []
+        """Each with the two of which it is."""
 
     def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None):
         kwargs = kwargs or {}
         result = function(*args, **kwargs)
         if function in DISTANCES and len(args) > 1 and result.requires_grad:
-            value, other = args[:2] if args[0].requires_grad else (args[1], args[0])
-            if value.shape == other.shape and not other.requires_grad:
-                self._listen(value, other, function)
+            self._compare(*args[:2], function)
+        elif function in DIFFERENCES and isinstance(result, Tensor) and result.requires_grad:
+            if all(isinstance(t, Tensor) for t in args[:2]):
+                self._differences.append((result, *args[:2]))
+        elif function in SQUARES and (len(args) < 2 or _is_two(args[1])):
+            for difference, one, other in self._differences:
+                if difference is args[0]:
+                    self._compare(one, other, F.mse_loss)
         elif function in PICKED | COSTS and isinstance(result, Tensor) and result.requires_grad:
             rows = result.detach().double()
             log = -rows if function in COSTS else rows
             if rows.dim() and rows.numel() == len(rows) and bool((log < 0).all()):
                 self.logs.append(log.flatten())
         return result
+
+    def _compare(self, one: Tensor, other: Tensor, function: Any) -> None:
+        """Listen to the one of two that has a graph, if only one has."""
+        value, other = (one, other) if one.requires_grad else (other, one)
+        if value.shape == other.shape and not other.requires_grad:
+            self._listen(value, other, function)
 
     def _listen(self, value: Tensor, other: Tensor, function: Any) -> None:
         leaf = value.detach().clone().requires_grad_()

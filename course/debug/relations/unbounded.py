@@ -11,6 +11,7 @@ from torch import Tensor
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, inputs_and_targets
+from course.debug.relations.free import is_free
 from course.debug.relations.program import Program, program_of
 from course.state.nested import mapped, tensors_in
 
@@ -30,7 +31,8 @@ def below(session: Session) -> Iterator[Finding]:
     fall for ever.
 
     With all targets missed by as much as they are, a likelihood grows on both sides of a spread: a
-    small one makes the misses count, a large one costs by itself.
+    small one makes the misses count, a large one costs by itself. Outputs that no weights can move
+    alone, such as shares, say nothing.
     """
     program = program_of(session)
     if any(g.get("maximize") for o in session.optimizers for g in o.param_groups):
@@ -53,7 +55,8 @@ def below(session: Session) -> Iterator[Finding]:
                 continue
             costs = [cost, *(_cost(program, column, side * far) for far in FAR[1:])]
             first, second = (a - b for a, b in pairwise(costs))
-            if first > LEAST_FALL and second > KEEPS * first:
+            falls = first > LEAST_FALL and second > KEEPS * first
+            if falls and is_free(program, *column, side * FAR[0]):
                 yield Finding(
                     "wrong-formula", "warning",
                     f"With output {name} moved by {side * FAR[0]:g}, {side * FAR[1]:g} and "

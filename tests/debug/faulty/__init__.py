@@ -30,6 +30,7 @@ from tests.debug.faulty import (  # noqa: F401
     thirteenth,
     twelfth,
     twentieth,
+    twenty_fifth,
     twenty_first,
     twenty_fourth,
     twenty_second,

@@ -36,6 +36,8 @@ from tests.debug.sound import (  # noqa: F401
     twelfth_loops,
     twentieth,
     twentieth_loops,
+    twenty_fifth,
+    twenty_fifth_loops,
     twenty_first,
     twenty_first_loops,
     twenty_fourth,
