@@ -90,6 +90,8 @@ OPERATORS = {
     "feature_alpha_dropout": ("feature_alpha_dropout", "feature_alpha_dropout_"),
 }  # fmt: skip
 """Operators of torch that do all that such a function does, without its code."""
+BACKWARD = "_backward"
+"""Stands in the names of the operators that autograd calls."""
 
 
 TWINS = ("torch._refs", "torch._refs.nn.functional", "torch._decomp.decompositions")
@@ -97,8 +99,26 @@ TWINS = ("torch._refs", "torch._refs.nn.functional", "torch._decomp.decompositio
 
 
 def operators_of(exercise: Exercise) -> set[str]:
-    """Operators of torch that do all that an exercise asks to write."""
-    return {name for f in exercise.by_hand for name in OPERATORS.get(called_in_torch(f), ())}
+    """Operators of torch that do all that an exercise asks to write, forward or backward."""
+    named = {name for f in exercise.by_hand for name in OPERATORS.get(called_in_torch(f), ())}
+    return named.union(*(_backward_operators().get(_stem(name), ()) for name in named))
+
+
+@cache
+def _backward_operators() -> dict[str, set[str]]:
+    """Torch's operators for the way back, by the name of the way there. Autograd calls one only for
+    an operator that has refused, so nothing that is written by hand needs it."""
+    found: dict[str, set[str]] = {}
+    for whole in torch._C._dispatch_get_all_op_names():
+        package, _, overload = whole.partition("::")
+        name = overload.partition(".")[0]
+        if package == "aten" and BACKWARD in name:
+            found.setdefault(_stem(name.partition(BACKWARD)[0]), set()).add(name)
+    return found
+
+
+def _stem(name: str) -> str:
+    return name.removesuffix("_forward").strip("_")
 
 
 @cache
