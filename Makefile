@@ -35,7 +35,7 @@ test: setup ## The tests, on three processes; one part: make test ARGS="tests/da
 	$(BIN)/python -m pytest $(SHARED) $(ARGS)
 
 thorough: setup ## All of what `make test` takes samples of; takes hours
-	THOROUGH=1 $(BIN)/python -m pytest $(SHARED) $(ARGS)
+	THOROUGH=1 $(BIN)/python -m pytest $(SHARED) -o faulthandler_timeout=7200 $(ARGS)
 
 lab: setup ## JupyterLab on a student's own copies; another folder: make lab DIR=my-notebooks
 	$(BIN)/course lab $(DIR)

@@ -8,15 +8,16 @@ graded runs on one thread, so that it can be forked.
 
 from __future__ import annotations
 
-import _imp
 import base64
-import ctypes
+import gc
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -173,16 +174,49 @@ def _of_another_process(job: Callable[[], Any]) -> Any:
 
 def _forked() -> int:
     """`os.fork`, but for what the student's code has registered to be called in this process: that
-    would run beside the other one, and could hand on what it writes."""
-    _imp.acquire_lock()  # as Python does before a fork
-    child = _fork()
-    if child:
-        _imp.release_lock()
-        if child < 0:
-            raise OSError("fork: no other process could be started")
-    else:
-        by_itself(_after_fork_in_child)  # which calls what is registered there
-    return child
+    would run beside the other one, and could hand on what it writes.
+
+    C's fork alone would not do: a thread that waits for this one to let it run is not in the child,
+    which would wait for it for ever, unless Python has taken note of the fork before it runs on.
+    """
+    registered = registered_for_forks()
+    kept = [list(functions) for functions in registered]
+    for functions in registered:
+        functions.clear()
+    filters, warnings.filters = warnings.filters, IGNORES_ALL  # of threads, from Python 3.12 on
+    try:
+        return by_itself(os.fork)  # which calls what is registered for the child
+    finally:
+        warnings.filters = filters
+        for functions, before in zip(registered, kept, strict=True):
+            functions[:] = before
+
+
+IGNORES_ALL = [("ignore", None, Warning, None, 0)]
+
+
+@cache
+def registered_for_forks() -> tuple[list[Any], list[Any]]:
+    """Python's own lists of what a fork calls in this process, before it and afterwards. Nobody
+    hands them out; they are found as what refers to a function that was just registered.
+
+    The warm parent asks first: what it has frozen is not looked through.
+    """
+
+    def before() -> None:
+        """Registered, and found by."""
+
+    def in_parent() -> None:
+        """Likewise."""
+
+    os.register_at_fork(before=before, after_in_parent=in_parent)
+    return _list_that_ends_with(before), _list_that_ends_with(in_parent)
+
+
+def _list_that_ends_with(function: Callable[[], None]) -> list[Any]:
+    (found,) = (one for one in gc.get_referrers(function) if type(one) is list)
+    found.remove(function)
+    return found
 
 
 @contextmanager
@@ -211,9 +245,6 @@ def _share_nothing() -> None:
 
 
 if hasattr(os, "fork"):
-    _python = ctypes.PyDLL(None)
-    _fork, _after_fork_in_child = _python.fork, _python.PyOS_AfterFork_Child
-    _after_fork_in_child.restype = None
     os.register_at_fork(after_in_child=_share_nothing)
 
 

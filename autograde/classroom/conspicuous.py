@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
@@ -29,7 +30,6 @@ from autograde.classroom.similarity import (
 from autograde.kinds.handed_on import lines_elsewhere
 from autograde.reported import on_a_line, quoted
 from autograde.syntax import MAX_DEPTH, TooDeepError, tree_of
-from autograde.words import UNJUDGED
 
 INSIDES = frozenset(
     {
@@ -38,6 +38,7 @@ INSIDES = frozenset(
         *("_getframe", "_current_frames", "get_objects", "get_referrers", "get_referents"),
         *("meta_path", "settrace", "setprofile", "addaudithook", "input_transformers_post"),
         *("input_transformers_cleanup", "ast_transformers", "prefilter_manager"),
+        *("run_cell", "run_cell_async", "run_code", "safe_execfile", "safe_execfile_ipy"),
         *("fork", "_exit", "healthy_step", "right_value"),
         *("_C", "_VF", "_refs", "_decomp", "_execution_engine", "decompose"),
         *("set_stance", "_set_stance", "eval_frame", "load_library", "compile_fx", "closs"),
@@ -59,6 +60,7 @@ IN_QUOTES = INSIDES - {"fork"} | MODULES
 """The same for getattr and importlib; DataLoader takes a "fork"."""
 EVERYDAY_PRIVATE = (
     *("_utils", "_dynamo", "_inductor", "_foreach_", "_assert", "_pytree", "_replace", "_asdict"),
+    *("_typing", "_version"),
 )
 """How private names of packages begin that honest notebooks use; so are classes, as `_LRScheduler`,
 and what is in INSIDES is judged there."""
@@ -81,10 +83,16 @@ TELLS_OF_THE_MACHINE = ("nvidia-smi", "nvcc --version", "lscpu", "git rev-parse"
 """How commands begin that tell what a run was made with."""
 SHORT = 80
 """Characters of a text up to which it may be run where it stands: it is read like the rest."""
-BORROWED = frozenset(
-    {"Timeout", "ProcessEnded", "NotAsked", "NotRun", "NotAllowedError", "AnswerError", UNJUDGED}
+BORROWED = frozenset({"NotAllowedError", "AnswerError"})
+"""What the kit raises: an exception of this name would be read as its word. (Those that the grader
+itself gives are told apart where they arrive.)"""
+SAYS_OF_A_FUNCTION = (
+    *("co_name", "co_qualname", "co_varnames", "co_firstlineno", "co_flags", "co_nlocals"),
+    *("co_argcount", "co_posonlyargcount", "co_kwonlyargcount"),
 )
-"""What the grader calls things: an exception of this name would be read as its word."""
+"""Of a function's code: its name, its arguments and its line, and nothing of what it does."""
+A_COMPILED_PATTERN = 2
+"""Arguments that re.compile takes at most; what compiles a text as code has more."""
 HELD_BACK = {"05.whole": ("load_digits", "raw_images", "takes", "fetch_openml")}
 """What loads the examples that an answer is judged on: they are public, and can be looked up."""
 LOOKED_FOR = INSIDES | MODULES | BORROWED | {*TEXTS_RUN, "sys.modules"}
@@ -160,7 +168,9 @@ def _tree_as_run(cell: str) -> ast.Module:
 def _insides(trees: list[ast.Module]) -> list[str]:
     trees = trees + [text for tree in trees for text in _short_texts_run(tree).values()]
     imported = {bound: whole for tree in trees for bound, whole in _imported(tree)}
-    names = {name for tree in trees for name in (*_named(tree), *_by_a_path(tree, imported))}
+    own = _of_own_objects(trees)
+    names = {name for tree in trees for name in _named(tree, own, imported)}
+    names |= {name for tree in trees for name in _by_a_path(tree, imported)}
     names |= _written_and_imported(trees)
     return sorted(name for name in names if not _is_everyday(name, trees))
 
@@ -250,9 +260,15 @@ def _marks_of(module: str) -> frozenset[int]:
     return frozenset(fingerprints(inspect.getsource(sys.modules[module])))
 
 
-def _named(tree: ast.Module) -> Iterator[str]:
-    asked, everyday = _asked_if_main(tree), _ones_own_name(tree)
-    short = _short_texts_run(tree)
+def _named(tree: ast.Module, own: set[ast.AST], imported: Mapping[str, str]) -> Iterator[str]:
+    """Names that are looked for.
+
+    Args:
+        own: Attributes that the code itself defines.
+        imported: What each name stands for that an import binds.
+    """
+    asked, everyday = _asked_if_main(tree), _ones_own_name(tree) | own
+    short = _short_texts_run(tree) | dict.fromkeys(_patterns_compiled(tree, imported))
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in INSIDES and node not in everyday:
             yield node.attr
@@ -357,7 +373,98 @@ def _ones_own_name(tree: ast.Module) -> set[ast.AST]:
                 ast.Call(asks), "f_lineno"
             ):
                 found.add(asks)
+            case ast.Attribute(ast.Attribute(_, "__code__") as code, says) if (
+                says in SAYS_OF_A_FUNCTION and isinstance(code.ctx, ast.Load)
+            ):
+                found.add(code)
     return found
+
+
+def _of_own_objects(trees: list[ast.Module]) -> set[ast.AST]:
+    """Attributes that somebody's own class defines, of `self` or of an object of such a class: a
+    method `decompose` is the student's to name. So is `__self__` of a list's method a list.
+
+    A name with an underscore in front is Python's or torch's whoever defines it.
+    """
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+    defined = {name for one in classes for name in _defined_in(one) if name[:1] != "_"}
+    made, of_lists = _bound_to(nodes, {one.name for one in classes})
+    methods = {node for one in classes for node in ast.walk(one)}
+    found: set[ast.AST] = set()
+    for node in nodes:
+        match node:
+            case ast.Attribute(ast.Name("self" | "cls"), name) if (
+                name in defined and node in methods
+            ):
+                found.add(node)
+            case ast.Attribute(ast.Name(of) | ast.Call(ast.Name(of)), name) if (
+                name in defined and of in made
+            ):
+                found.add(node)
+            case ast.Attribute(ast.Name(of), "__self__") if of in of_lists:
+                found.add(node)
+            case ast.Attribute(ast.Attribute(value), "__self__") if isinstance(value, WRITTEN_OUT):
+                found.add(node)
+    return found
+
+
+WRITTEN_OUT = (ast.List, ast.Dict, ast.Set, ast.Tuple, ast.Constant)
+
+
+def _defined_in(one: ast.ClassDef) -> Iterator[str]:
+    """Names of a class's methods and fields, and what they set of `self`."""
+    for node in ast.walk(one):
+        match node:
+            case ast.FunctionDef(name) | ast.AsyncFunctionDef(name):
+                yield name
+            case ast.Attribute(ast.Name("self"), name, ast.Store()):
+                yield name
+            case ast.AnnAssign(ast.Name(name)):
+                yield name
+    for node in one.body:
+        match node:
+            case ast.Assign([ast.Name(name)]):
+                yield name
+
+
+def _bound_to(nodes: list[ast.AST], classes: set[str]) -> tuple[set[str], set[str]]:
+    """Names that stand for one's own classes and their objects and nothing else, and those that
+    stand for methods of what is written out, as `[].append`."""
+    bindings = Counter(node.id for node in nodes if _binds(node))
+    bindings += Counter(node.arg for node in nodes if isinstance(node, ast.arg))
+    imports = (
+        alias for n in nodes if isinstance(n, ast.Import | ast.ImportFrom) for alias in n.names
+    )
+    bindings += Counter(alias.asname or alias.name.partition(".")[0] for alias in imports)
+    functions = (n for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    bindings += Counter(node.name for node in functions)
+    made, methods = Counter[str](), Counter[str]()
+    for node in nodes:
+        match node:
+            case ast.Assign([ast.Name(name)], ast.Call(ast.Name(of))) if of in classes:
+                made[name] += 1
+            case ast.Assign([ast.Name(name)], ast.Attribute(value)) if isinstance(
+                value, WRITTEN_OUT
+            ):
+                methods[name] += 1
+    only = [{n for n, count in of.items() if count == bindings[n]} for of in (made, methods)]
+    return only[0] | {name for name in classes if not bindings[name]}, only[1]
+
+
+def _binds(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+
+
+def _patterns_compiled(tree: ast.Module, imported: Mapping[str, str]) -> Iterator[ast.AST]:
+    """Calls of re.compile, or torch's, after `from re import compile`."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(ast.Name("compile"), texts, named) if (
+                imported.get("compile") in ("re.compile", "torch.compile")
+                and len(texts) + len(named) <= A_COMPILED_PATTERN
+            ):
+                yield node
 
 
 def _short_texts_run(tree: ast.Module) -> dict[ast.AST, ast.Module]:

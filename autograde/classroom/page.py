@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -262,6 +262,10 @@ def unrecognised(verdicts: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, s
     return [(exercise, status, students) for (exercise, status), students in ordered]
 
 
+MOST_CELLS = 30
+"""Cells that one line about two students names."""
+
+
 def concerns(
     rows: list[Row],
     verdicts: Mapping[str, Mapping[str, Any]],
@@ -269,13 +273,13 @@ def concerns(
     code: Mapping[str, Cells],
     folder: Path,
     late: Mapping[str, str] | None = None,
-    unread: Mapping[str, str] | None = None,
+    unread: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Concern]:
     """Submissions that need a person, by kind and student.
 
     Args:
         late: Doubts about submission times and late penalties, by student.
-        unread: Why a student's code was not read, by student.
+        unread: What of a student's code was not read, and why, by student.
     """
     found = []
     for row in rows:
@@ -283,14 +287,14 @@ def concerns(
         found += [(row.student, kind, words) for kind, words in said]
         if late and row.student in late:
             found.append((row.student, "lateness", late[row.student]))
-        if unread and row.student in unread:
-            found.append((row.student, "to read", unread[row.student]))
+        if unread and not row.not_graded:
+            found += [(row.student, "to read", words) for words in unread.get(row.student, ())]
     for cell, students in waiting_answers(rows).items():
         words = f"{cell}: {few(students, most=20)}"
         found.append((_count(len(students), "student"), "by hand", words))
     for pair in pairs:
-        cells = ", ".join(cell for cell, share in pair.cells.items() if share > 0)
-        words = f"{100 * pair.score:.0f} % alike in {cells}"
+        places = few([name for name, *_ in pair.places], most=MOST_CELLS)
+        words = f"{100 * pair.score:.0f} % alike in {places}"
         found.append((f"{pair.first}, {pair.second}", "near-identical", words))
     concerns = [
         Concern(student=whose, kind=kind, words=_without_place(words, folder))

@@ -5,6 +5,7 @@
            -> hashes of every GRAM tokens in a row -> winnowing keeps a few of them: fingerprints
     drop what the notebook gave to everybody and what much of the class wrote
     pair -> share of common fingerprints, over the cells that both answered
+         -> which cells are almost whole anywhere in the other's notebook and files: code that moved
 
 A pair is a question for a person, not a finding: two students who learned from the same page write
 alike.
@@ -23,7 +24,7 @@ import keyword
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import combinations
 
@@ -72,13 +73,26 @@ class Pair:
     first: str
     second: str
     score: float
-    """Share of the fingerprints that both have, 0 to 1, over the cells that both answered."""
+    """Share of the fingerprints that both have, 0 to 1: over the cells that both answered, or over
+    everything where the code stands in cells of other names."""
     shared: int
     """How many fingerprints that is."""
     cells: dict[str, float]
     """The share by cell, of those with any."""
     in_alike_cells: int
     """How many of the common fingerprints lie in cells that are near-identical."""
+    moved: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Where code stands in the first student's cells and in the second's, if the names differ: the
+    share of the smaller cell that is in the other one."""
+
+    @property
+    def places(self) -> list[tuple[str, str, str, float]]:
+        """Where code is alike: what to call it, the first's cell, the second's, and the share."""
+        found = [(cell, cell, cell, share) for cell, share in self.cells.items() if share > 0]
+        return found + [
+            (f"{cell} of {self.first} and {other} of {self.second}", cell, other, share)
+            for (cell, other), share in self.moved.items()
+        ]
 
 
 def near_identical(
@@ -109,23 +123,26 @@ def near_identical(
         student: {cell: found - common for cell, found in cells.items()}
         for student, cells in marks.items()
     }
-    pairs = (_compare(a, own[a], b, own[b]) for a, b in _candidates(own, min_shared))
-    alike = [
-        pair
-        for pair in pairs
-        if pair.in_alike_cells >= min_shared
-        or (pair.score >= threshold and pair.shared >= min_shared)
-    ]
+    whole = {student: set().union(*cells.values()) for student, cells in own.items()}
+    alike = []
+    for a, b in _candidates(whole, min_shared):
+        pair = _compare(a, own[a], b, own[b])
+        by_name = pair.in_alike_cells >= min_shared or (
+            pair.score >= threshold and pair.shared >= min_shared
+        )
+        if not by_name:
+            pair = _compare_anywhere(pair, own[a], whole[a], own[b], whole[b])
+        if by_name or pair.in_alike_cells >= min_shared or pair.score >= threshold:
+            alike.append(pair)
     return sorted(alike, key=lambda pair: (-pair.score, -pair.shared, pair.first, pair.second))
 
 
-def _candidates(own: Mapping[str, Mapping[str, set[int]]], least: int) -> Iterator[tuple[str, str]]:
+def _candidates(whole: Mapping[str, set[int]], least: int) -> Iterator[tuple[str, str]]:
     """Pairs with enough in common, found without comparing everybody with everybody."""
-    writers: dict[tuple[str, int], list[str]] = defaultdict(list)
-    for student in sorted(own):
-        for cell, marks in own[student].items():
-            for mark in marks:
-                writers[cell, mark].append(student)
+    writers: dict[int, list[str]] = defaultdict(list)
+    for student in sorted(whole):
+        for mark in whole[student]:
+            writers[mark].append(student)
     together = Counter(pair for who in writers.values() for pair in combinations(who, 2))
     return (pair for pair, count in together.items() if count >= least)
 
@@ -147,6 +164,47 @@ def _compare(a: str, of_a: Mapping[str, set[int]], b: str, of_b: Mapping[str, se
         cells=dict(sorted(cells.items())),
         in_alike_cells=alike,
     )
+
+
+def _compare_anywhere(
+    named: Pair,
+    of_a: Mapping[str, set[int]],
+    whole_a: set[int],
+    of_b: Mapping[str, set[int]],
+    whole_b: set[int],
+) -> Pair:
+    """The same over everything that two wrote, in whatever cell or file it stands.
+
+    A cell is alike here if almost all of it is somewhere in the other's: what else stands around it
+    there takes nothing away.
+    """
+    shared = whole_a & whole_b
+    there = [cell for cell, marks in of_a.items() if _is_within(marks, whole_b)]
+    here = [cell for cell, marks in of_b.items() if _is_within(marks, whole_a)]
+    alike = [set().union(*(of_a[cell] for cell in there)) & whole_b]
+    alike += [set().union(*(of_b[cell] for cell in here)) & whole_a]
+    moved = {(cell, _where(of_a[cell], of_b)): of_a[cell] for cell in there}
+    moved |= {(_where(of_b[cell], of_a), cell): of_b[cell] for cell in here}
+    return replace(
+        named,
+        score=2 * len(shared) / (len(whole_a) + len(whole_b)),
+        shared=len(shared),
+        in_alike_cells=max(map(len, alike)),
+        moved={
+            (cell, other): len(of_a[cell] & of_b[other]) / len(marks)
+            for (cell, other), marks in sorted(moved.items())
+            if cell != other
+        },
+    )
+
+
+def _is_within(marks: set[int], whole: set[int]) -> bool:
+    return bool(marks) and len(marks & whole) >= ALIKE * len(marks)
+
+
+def _where(marks: set[int], cells: Mapping[str, set[int]]) -> str:
+    """The cell that holds most of them."""
+    return max(sorted(cells), key=lambda cell: len(marks & cells[cell]))
 
 
 @lru_cache(maxsize=2**14)

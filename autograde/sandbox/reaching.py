@@ -16,6 +16,7 @@ import inspect
 import logging
 import os
 import site
+import stat
 import sys
 import sysconfig
 import threading
@@ -36,7 +37,7 @@ from autograde.sandbox import beside, programs, recorded
 FRAMES, OBJECTS, TRACED = "frames", "objects", "traced"
 THREADS, CHANGED, ANSWERS = "threads", "changed", "answers"
 PROGRAM, RECORDED, WOKEN, BESIDE = "program", "recorded", "woken", "beside"
-TRIED = "tried"
+TRIED, UNREAD = "tried", "unread"
 MOST_CHECKS = 20
 """Checks of one number, option or order while a notebook runs. More is how an answer is searched
 for; a cell that checks what was found does so once or twice."""
@@ -56,6 +57,8 @@ WORDS = {
     "is recorded in it is not seen",
     BESIDE: "another thread ran while functions of its code that must do without torch were "
     "called, and what is computed there is not seen",
+    UNREAD: "it ran code from an archive, from a compiled file or from one whose name does not end "
+    "in .py, none of which is read",
     WOKEN: "a process that an earlier cell had started was stopped while a function was called, "
     "but ran or ended meanwhile",
 }
@@ -64,6 +67,7 @@ EVENTS = {
     "sys._getframe": FRAMES, "sys._current_frames": FRAMES, "sys._current_exceptions": FRAMES,
     "object.__getattr__": FRAMES, "gc.get_objects": OBJECTS, "gc.get_referrers": OBJECTS,
     "gc.get_referents": OBJECTS, "sys.settrace": TRACED, "sys.addaudithook": TRACED,
+    "exec": UNREAD, "marshal.loads": UNREAD,
 }  # fmt: skip
 PROFILES = {"sys.setprofile", "sys.monitoring.register_callback"}
 """What has Python call a function at each call: of cProfile's, one in C."""
@@ -89,6 +93,8 @@ LIBRARIES = (*OURS, "<frozen", *sysconfig.get_paths().values(), *site.getsitepac
 STANDARD = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib"))
 PACKAGES = tuple({*site.getsitepackages(), *map(sysconfig.get_path, ("purelib", "platlib"))})
 DOCTEST = os.path.join(STANDARD[0], "doctest.py")
+LOADERS = ("<frozen importlib._bootstrap_external>", "<frozen zipimport>")
+"""What Python imports modules with."""
 LOOK_UP_NAMES = (
     collections.__file__, dataclasses.__file__, enum.__file__, typing.__file__, warnings.__file__,
 )  # fmt: skip
@@ -154,6 +160,7 @@ def _hook(
     profiles, profiled = PROFILES, _profiled()
     of_threads, ran_beside = beside.EVENTS, beside.looked_at()
     hidden, not_here = HIDDEN, ModuleNotFoundError
+    is_unread = _from_what_is_not_read()
 
     def look(event: str, args: tuple[Any, ...]) -> None:
         if event == "object.__setattr__":
@@ -207,12 +214,51 @@ def _hook(
             return
         looking.add(me())
         try:
-            if asks(frame := frame_at(1)) and (
+            if kind is UNREAD:
+                if is_unread(event, args, frame_at(1)):
+                    tell(UNREAD)
+            elif asks(frame := frame_at(1)) and (
                 kind is not FRAMES or event[:11] == "sys._curren" or is_checks(frame, event, args)
             ):
                 tell(kind)
         finally:
             looking.discard(me())
+
+    return look
+
+
+def _from_what_is_not_read() -> Callable[[str, tuple[Any, ...], FrameType | None], bool]:
+    """What says whether code that is about to run, or was loaded compiled, comes from a file that
+    surely nobody reads: an archive, one of torch.package, a compiled file, or a text that is no
+    `.py`. What has no file, as a cell, a doctest or the class of a namedtuple, says nothing."""
+    about, is_file, is_code, loaders = os.stat, stat.S_ISREG, CodeType, LOADERS
+    libraries, in_torchs_archive = (*LIBRARIES, sys.prefix, sys.base_prefix), "<torch_package_"
+
+    def is_from_elsewhere(path: str) -> bool:
+        if path[:1] == "<":
+            return path.startswith(in_torchs_archive)
+        if not path or path.startswith(libraries):
+            return False
+        try:
+            return is_file(about(path).st_mode) and path[-3:] != ".py"
+        except NotADirectoryError:  # data.zip/module.py
+            return True
+        except (OSError, ValueError):  # a name that somebody made up
+            return False
+
+    def look(event: str, args: tuple[Any, ...], frame: FrameType | None) -> bool:
+        if event == "exec":
+            return type(args[0]) is is_code and is_from_elsewhere(args[0].co_filename)
+        if frame is None or frame.f_code.co_filename not in loaders:
+            return False
+        known = frame.f_locals
+        if frame.f_code.co_name == "_compile_bytecode" and known.get("source_path") is None:
+            path = known.get("bytecode_path")
+        elif frame.f_code.co_name == "_unmarshal_code":
+            path = known.get("pathname")
+        else:
+            return False
+        return type(path) is str and not path.startswith(libraries)
 
     return look
 

@@ -466,10 +466,13 @@ def _error(name: str, text: str) -> dict[str, Any]:
 
 
 def _copy_plain_files(source: Path, target: Path, max_bytes: int) -> None:
-    """Ordinary files of a submission; links, what they lead to and what is too much stay behind."""
+    """Ordinary files of a submission; links, what they lead to and what is too much stay behind.
+
+    So does a `__pycache__`: Python would run what is compiled there, and a person reads the text.
+    """
     left, count = max_bytes, 0
     for place, folders, files in os.walk(source, followlinks=False):
-        folders.sort()
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
         for path in (Path(place) / name for name in sorted(files)):
             count += 1
             if path.is_symlink() or not path.is_file() or count > MAX_FILES:

@@ -8,6 +8,7 @@ process.
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import multiprocessing
 import os
@@ -50,7 +51,8 @@ def serve(
     device: str = "cpu",
     board: Connection | None = None,
 ) -> None:
-    """Answer messages until the pipe closes. Runs in a fork of the warm parent.
+    """Answer messages until the pipe closes. Runs in a fork of the warm parent; in one that is not
+    warm, as where other code has had a fork server started, all is loaded first, in seconds.
 
     The first message goes out unasked: {"ready": true}, or {"fault": why the process could not be
     locked away}; in the second case nothing else happens.
@@ -64,6 +66,7 @@ def serve(
         device: Where answers are computed.
         board: The reading end of the grader's `Board`.
     """
+    importlib.import_module("autograde.sandbox.warm")
     try:
         if board is not None:
             stubs.look_at(board.fileno())

@@ -24,6 +24,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 import autograde.bank  # noqa: E402
+from autograde import apart  # noqa: E402
 from autograde.kinds import fix  # noqa: E402
 from autograde.sandbox import control_group, own, recorded, stubs, student, view  # noqa: E402
 from autograde.sandbox.parent import without_address_grammar  # noqa: E402
@@ -88,6 +89,7 @@ def no_gpu_asked() -> Iterator[None]:
 
 with no_gpu_asked():
     touch_lazy_parts()
+apart.registered_for_forks()
 load_questions()
 control_group.places()
 view.readings()

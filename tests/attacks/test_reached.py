@@ -1,5 +1,8 @@
 """Who asks Python for more than an answer needs is named to a person, under whatever name."""
 
+import importlib._bootstrap_external as python
+import zipfile
+
 import pytest
 
 from autograde import bank
@@ -16,6 +19,7 @@ from autograde.sandbox.reaching import (
     THREADS,
     TRACED,
     TRIED,
+    UNREAD,
 )
 from autograde.sandbox.session import StudentSession
 from tests.attacks.submissions import HONEST
@@ -443,3 +447,68 @@ def test_a_timer_of_ones_own_rings_in_ones_own_code():
     with StudentSession(None, Limits()) as session:
         (said,) = session.run(TIMED)
         assert said["text"] == "works True True\n"
+
+
+ELSEWHERE = {
+    "an archive": "import sys; sys.path.insert(0, 'data.zip'); import packed",
+    "an archive of compiled code": "import sys; sys.path.insert(0, 'data.zip'); import hidden",
+    "a compiled file": "import compiled",
+    "a text": "import runpy; runpy.run_path('notes.txt');",
+    "a text, by magic": "%run notes.txt",
+    "a text, as a module": "from importlib.machinery import SourceFileLoader as L\n"
+    "L('own', 'notes.txt').load_module();",
+    "torch's archive": "import torch.package\n"
+    "with torch.package.PackageExporter('m.pt') as made: made.save_source_string('own', 'x = 1')\n"
+    "torch.package.PackageImporter('m.pt').import_module('own');",
+}
+"""Code where nobody reads it."""
+READ = """
+import collections, dataclasses, doctest, importlib, sys, timeit, torch
+import jinja2
+import helper, package.inner
+importlib.reload(helper)
+%run helper.py
+collections.namedtuple('P', 'x y')(1, 2)
+dataclasses.make_dataclass('D', ['a'])(1)
+exec('a = 1'); eval(compile('a + 1', 'made up', 'eval'))
+exec(compile('b = 1', 'made/up.py', 'exec'))
+doctest.testmod(); timeit.timeit('1 + 1', number=1)
+%timeit -n 1 -r 1 sum(range(3))
+jinja2.Template('{{ a }}').render(a=1)
+open('written.py', 'w').write('x = 1')
+import written
+"""
+
+
+@pytest.fixture(scope="module")
+def with_files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("handed-in")
+    code = bytes(python._code_to_timestamp_pyc(compile("x = 1", "<cell>", "exec")))
+    with zipfile.ZipFile(folder / "data.zip", "w") as archive:
+        archive.writestr("packed.py", "x = 1")
+        archive.writestr("hidden.pyc", code)
+    (folder / "compiled.pyc").write_bytes(code)
+    (folder / "notes.txt").write_text("x = 1")
+    (folder / "package").mkdir()
+    (folder / "package" / "inner.py").write_text("x = 1")
+    (folder / "helper.py").write_text("x = 'its text'")
+    other = compile("x = 'other code'", "helper.py", "exec")
+    cached = folder / "__pycache__" / python.cache_from_source("helper.py").rpartition("/")[2]
+    cached.parent.mkdir()
+    hashed = python._code_to_hash_pyc(other, bytes(8), checked=False)
+    cached.write_bytes(hashed)
+    return folder
+
+
+@pytest.mark.parametrize("where", ELSEWHERE)
+def test_code_from_what_nobody_reads_is_told(where, with_files):
+    with StudentSession(with_files, Limits(cell_s=20.0)) as session:
+        assert session.run(ELSEWHERE[where]) == [] and session.noted == {UNREAD}
+
+
+def test_code_that_is_read_or_has_no_file_is_not_told_and_runs_as_its_text_says(with_files):
+    with StudentSession(with_files, Limits(cell_s=20.0)) as session:
+        said = session.run(READ)
+        assert not [output for output in said if output["output_type"] == "error"]
+        (shown,) = session.run("print(helper.x)")
+        assert shown["text"] == "its text\n" and session.noted == set()

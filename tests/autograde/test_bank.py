@@ -100,7 +100,7 @@ def test_right_answers_pass_and_wrong_ones_fail_with_their_own_message(id, devic
     skip_where_slow(id, device)
     exercise = tried_on(remembered(id), device)
     known = {other.name for other in exercise.wrong if other.message}
-    right, wrongs = sample(exercise.right, 3), sample(exercise.wrong, 8)
+    right, wrongs = sample(exercise.right, 4), sample(exercise.wrong, 10)
     if id in SLOW:
         right, wrongs = sample(right, len(right)), sample(exercise.wrong, 40)
     for seed in SEEDS:

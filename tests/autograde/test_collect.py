@@ -472,6 +472,9 @@ MOODLE_LIST = [Listed(platform="Moodle", number="4712", ids=("hana",), time="202
         (f"x_4712_1_4711_9_{NB}", set(), ()),  # a name of her own, "x_.4712_.1" in Canvas
         (f"holmhana_4712_1_4711_9_{NB}", set(), CANVAS_LIST),
         (f"x_4712_4711_9_{NB}", set(), CANVAS_LIST),
+        (f"x_4711_1_555_9_{NB}", set(), ()),  # 555 is on no list
+        (f"x_4712_1_555_9_{NB}", set(), CANVAS_LIST),
+        ("lovelaceada_4711_1_01_02_hw.ipynb", {"ada"}, CANVAS_LIST),
         (f"x_\u0664\u0667\u0661\u0662_1_4711_9_{NB}", set(), ()),
         (f"_4711_1_x_4712_assignsubmission_file_{NB}", {"ada"}, ()),
         (f"Ada Lovelace_4711_assignsubmission_file_{PREFIX}{NB}", {"ada"}, MOODLE_LIST),
@@ -500,6 +503,15 @@ def test_no_name_makes_a_students_work_anothers(with_hana, tmp_path, name, whose
         assert lies(with_hana, "ada") == "ada's"
         assert any(one.late for one in found) == ("_LATE_" in name)
         assert {one.time for one in found if one.student == "ada"} == {""}
+
+
+def test_numbers_in_the_assignments_own_name_put_nobody_in_doubt():
+    def sent(name):
+        (one,), _ = sort_by_student([entry(name)], "03_04_hw", lambda name: name == "7")
+        return one.contested
+
+    assert not sent("a_7_1_03_04_hw.ipynb") and not sent("a_7_1_03_04_hw-2.ipynb")
+    assert sent("x_7_1_8_2_03_04_hw.ipynb") and sent("x_7_1_03_04_hw_8_2_b.ipynb")
 
 
 def test_a_platform_is_that_of_all_names_or_asked_for(with_hana, tmp_path):

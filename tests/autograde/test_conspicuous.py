@@ -1,6 +1,7 @@
 """Traces of code that is not an answer: found in attacks, silent on honest work."""
 
 import inspect
+import json
 import textwrap
 import time
 
@@ -8,7 +9,9 @@ import pytest
 
 from autograde.bank import fix_the_loop
 from autograde.classroom.conspicuous import courses_own, insides, words_for
+from autograde.classroom.notebook_text import _notebook_of
 from autograde.classroom.similarity import NEXT_CELL
+from autograde.classroom.student_code import NO_CODE, read_code
 from autograde.sources import read_source, source_paths
 from course.engine import clipping
 from tests.attacks.further import TELLING
@@ -67,6 +70,7 @@ def test_what_reaches_for_the_guards_is_shown_to_a_person(name):
     ("/gc.get_objects 1", ["get_objects"]),
     ("get_ipython().input_transformers_cleanup.append(f)", ["input_transformers_cleanup"]),
     ("getattr(sys, f\"set{'profile'}\")", ['the text "setprofile", put together']),
+    ("get_ipython().run_cell(open('notes.txt').read())", ["run_cell"]),
     ("import gc.\u115fall\u115fright", ["“gc.\u115fall\u115fright”"]),
 ])  # fmt: skip
 def test_names_are_found_as_attributes_imports_and_words(source, names):
@@ -100,6 +104,16 @@ def test_names_are_found_as_attributes_imports_and_words(source, names):
     "gc?\n%matplotlib inline\n%timeit f(x)\nfiles = !ls\nprint(f'{loss:.3f} {name}')",
     "print(clip_by_global_norm.__closure__ is not None, sys.modules[__name__].__doc__)",
     "model = torch.compile(model, mode='default')\nre.compile('a', 0)",
+    "class Plan:\n    right_value: float = 1.0\n    load_library = None\n"
+    "    def __init__(self): self.closs = 0\n"
+    "    def decompose(self): return self.closs\n    def fork(self): return self.decompose()\n"
+    "plan = Plan()\nplan.fork()\nprint(plan.right_value, Plan().decompose(), Plan.load_library)",
+    "class Timeout(Exception): pass\nclass NotRun(Timeout): pass\nstatus = {'Timeout': 1}",
+    "from re import compile\ncompile('a', 0)",
+    "from numpy._typing import NDArray\nimport numpy\nx: numpy._typing.NDArray",
+    "import numpy\nnumpy.lib._version.NumpyVersion('1')",
+    "def show(f): print(f.__code__.co_varnames, f.__code__.co_firstlineno)",
+    "f = [].append\nprint(f.__self__, 'a'.join.__self__)",
     "'google.colab' in sys.modules\nx = " + "'a' + " * 900 + "b" + "[0]" * 900,
 ])  # fmt: skip
 def test_everyday_uses_accuse_nobody(source):
@@ -118,6 +132,20 @@ def test_everyday_uses_accuse_nobody(source):
     ("import subprocess\nsubprocess.run(['ls'])", "subprocess"),
     ("import sys\nsys.modules['__main__']", 'the text "__main__"'),
     ("import __main__", "__main__"),
+    ("class A: get_objects: int = 0\nimport gc\ngc.get_objects()", "get_objects"),
+    ("class A: closs = None\nfitted._loss.closs", "closs"),
+    ("class A: right_value: int = 0\nexercise.right_value", "right_value"),
+    ("class A: right_value = 0\ndef peek(self): self.right_value", "right_value"),
+    ("class A: right_value: int = 0\na = A()\na = given()\na.right_value",
+     "right_value"),
+    ("class A: right_value: int = 0\na = A()\nfor a in all: a.right_value",
+     "right_value"),
+    ("class A: fork: int = 0\nimport os as A\nA.fork()", "fork"),
+    ("class A: __globals__: int = 0\nself.__globals__", "__globals__"),
+    ("from re import compile\ncompile(text, 'own', 'exec')", "compile"),
+    ("f.__code__.co_consts", "__code__"), ("f.__code__ = g", "__code__"),
+    ("f = [].append\nf = print\nf.__self__", "__self__"), ("print.__self__", "__self__"),
+    ("class AnswerError(Exception): pass", "AnswerError"),
     ("import builtins\nbuiltins.print = f", "builtins"),
     ("import autograde\nautograde.bank", "autograde.bank"),
 ])  # fmt: skip
@@ -252,3 +280,80 @@ def test_a_pasted_module_is_named_with_its_share():
     ((cell, module, share),) = courses_own({"clip": pasted}, ["03a.clip", "written-answer"])
     assert (cell, module) == ("clip", "course.engine.clipping") and share > 0.8
     assert courses_own({"clip": pasted}, ["03a.evaluate"]) == []
+
+
+MARKS = {"nbgrader": {"grade_id": "clip", "solution": True, "grade": False, "schema_version": 3}}
+
+
+def notebook(source: str, nbformat: int = 4) -> dict:
+    """A notebook of one cell, in today's format or in an early one."""
+    cell = {"cell_type": "code", "metadata": MARKS, "outputs": []}
+    if nbformat == 4:
+        cells = [{**cell, "source": source, "execution_count": None}]
+        return {"nbformat": 4, "nbformat_minor": 2, "metadata": {}, "cells": cells}
+    sheets = [{"metadata": {}, "cells": [{**cell, "input": source, "language": "python"}]}]
+    return {
+        "nbformat": nbformat,
+        "nbformat_minor": 0,
+        "metadata": {"name": ""},
+        "worksheets": sheets,
+    }
+
+
+@pytest.fixture
+def handed_in(tmp_path):
+    """Writes a submission next to a release, and tells what of it is read, and what is not."""
+
+    def write(document, **files):
+        for folder, what in (("release", notebook("# your code")), ("submitted/zoe", document)):
+            place = tmp_path / folder / "a"
+            place.mkdir(parents=True, exist_ok=True)
+            (place / "a.ipynb").write_text(json.dumps(what))
+        for name, data in files.items():
+            (place / name).parent.mkdir(exist_ok=True)
+            (place / name).write_bytes(data)
+        found, _given, unread = read_code(tmp_path, "a", ["zoe"])
+        return found.get("zoe"), unread.get("zoe")
+
+    return write
+
+
+@pytest.mark.parametrize("nbformat", [2, 3, 4])
+def test_a_notebook_of_an_early_format_is_read_as_it_is_graded(handed_in, nbformat):
+    document = notebook("import gc\ngc.get_objects()", nbformat)
+    (graded,) = _notebook_of(json.dumps(document)).cells
+    cells, unread = handed_in(document)
+    name = graded.metadata.get("nbgrader", {}).get("grade_id", "further cells")
+    assert cells == {name: graded.source}
+    assert unread is None and insides(cells) == ["gc", "get_objects"]
+
+
+def test_a_notebook_in_which_no_code_is_found_is_told(handed_in):
+    assert handed_in({**notebook("x = 1"), "cells": [{"cell_type": "code"}]}) == (None, [NO_CODE])
+    assert handed_in({**notebook("x"), "nbformat": 7}) == (None, [NO_CODE])
+    assert handed_in(notebook("# your code")) == (None, None)
+
+
+def test_a_notebook_that_the_code_runs_is_read_and_one_that_lies_there_is_not(handed_in):
+    files = {name: json.dumps(notebook("import gc")).encode() for name in ("b.ipynb", "c.ipynb")}
+    cells, unread = handed_in(notebook("%run b.ipynb"), **files)
+    assert cells == {"clip": "%run b.ipynb", "“b.ipynb”": "import gc"} and unread is None
+
+
+def test_files_whose_code_cannot_be_read_as_it_runs_are_named(handed_in):
+    compiled = {"own.pyc": b"", "fast.cpython-311-x86_64-linux-gnu.so": b""}
+    _, (said,) = handed_in(notebook("x"), **compiled, **{"__pycache__/a.cpython-311.pyc": b""})
+    assert said == (
+        "compiled code lies next to its notebook, and was not read: "
+        "“fast.cpython-311-x86_64-linux-gnu.so”, “own.pyc”"
+    )
+
+
+@pytest.mark.parametrize(("cookie", "named"), [
+    (b"unicode_escape", "written in unicode_escape"), (b"utf-7", "written in utf-7"),
+    (b"my-own", "in an unknown encoding"), (b"utf-8", ""), (b"latin-1", ""), (b"cp1252", ""),
+])  # fmt: skip
+def test_an_encoding_in_which_a_comment_may_run_is_named(handed_in, cookie, named):
+    _, unread = handed_in(notebook("x"), **{"own.py": b"# coding: " + cookie + b"\nx = 1"})
+    because = "so what runs may not be what was read"
+    assert unread == ([f"“own.py” is {named}, {because}"] if named else None)

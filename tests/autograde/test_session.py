@@ -5,6 +5,7 @@ import errno
 import gc
 import os
 import time
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -275,6 +276,13 @@ def _runs(pid: int) -> bool:
         return False
     status = Path(f"/proc/{pid}/stat")
     return not status.exists() or status.read_text().rpartition(")")[2].split()[0] not in "ZX"
+
+
+def test_a_process_that_is_no_fork_of_the_warm_parent_loads_all_first(monkeypatch):
+    """As where other code of this process has had a fork server started, with nothing in it."""
+    monkeypatch.setattr(sessions.parent, "warm_context", lambda: get_context("spawn"))
+    with StudentSession(limits=QUICK, isolation=Isolation(trusted=True)) as session:
+        assert session.run("print(1)")[0]["text"] == "1\n"
 
 
 def test_a_submission_that_cannot_be_copied_leaves_no_folder(tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from autograde.classroom.similarity import (
     near_identical,
     normalised,
 )
+from autograde.classroom.student_code import side_by_side
 
 CHAPTERS = ("01a", "03a", "03b")
 """Their banks hold answers that were written independently; others change a line of one text."""
@@ -132,6 +133,38 @@ def test_two_copied_exercises_among_others_that_are_not_make_a_pair():
     (pair,) = near_identical({"ann": ann, "zoe": zoe})
     assert pair.score < THRESHOLD and pair.in_alike_cells >= MIN_SHARED
     assert pair.cells[first] == pair.cells[second] == 1.0 and pair.cells[third] < 0.9
+
+
+MANY = EXERCISES[:4]
+
+
+@pytest.mark.parametrize("how", ["in a cell of its own", "in a file", "under other names", "among"])
+def test_a_copy_in_another_place_makes_a_pair_and_is_shown_there(how):
+    ann = {exercise: rights(exercise)[-1] for exercise in MANY}
+    copies = {exercise: disguised(source) for exercise, source in ann.items()}
+    joined = "\n\0\n".join(copies.values())
+    others = "\n".join(rights(exercise)[-1] for exercise in EXERCISES[4:])
+    called = {exercise: "# see above" for exercise in MANY}
+    zoe = {
+        "in a cell of its own": {**called, "further cells": joined},
+        "in a file": {**called, "“mine.py”": joined},
+        "under other names": dict(zip((*MANY[1:], MANY[0]), copies.values(), strict=True)),
+        "among": {**called, "further cells": f"{joined}\n{others}"},
+    }[how]
+    (pair,) = near_identical({"ann": ann, "zoe": zoe})
+    assert {cell for cell, _ in pair.moved} == set(MANY) and pair.in_alike_cells >= MIN_SHARED
+    assert how == "among" or pair.score > 0.9
+    shown = side_by_side(pair, {"ann": ann, "zoe": zoe})
+    assert {cells.cell for cells in shown} >= {
+        f"{cell} of ann and {other} of zoe" for cell, other in pair.moved
+    }
+    assert all(any(alike for _, alike in cells.second) for cells in shown)
+
+
+def test_independent_answers_in_other_places_are_no_pair():
+    ann = {exercise: rights(exercise)[0] for exercise in EXERCISES}
+    zoe = {"further cells": "\n".join(rights(exercise)[-1] for exercise in EXERCISES)}
+    assert near_identical({"ann": ann, "zoe": zoe}) == []
 
 
 def test_one_short_exercise_alike_is_no_pair():

@@ -164,7 +164,7 @@ def touch(widget: Any, id: str, name: str, value: Any) -> None:
         node.press("Space")
 
 
-@pytest.mark.parametrize("id", sample(IDS, 2))
+@pytest.mark.parametrize("id", sample(IDS, 3))
 def test_it_renders_and_its_control_shows_what_python_computes(lab, id):
     widget = lab.widget(id)
     wait_until_said(widget, widgets.find(id)().view["says"])
@@ -185,7 +185,7 @@ def test_what_does_not_move_has_no_buttons(lab, id):
     assert lab.widget(id).locator(".cw-buttons").count() == 0
 
 
-@pytest.mark.parametrize("id", sample(PLAYED, 4))
+@pytest.mark.parametrize("id", sample(PLAYED, 6))
 def test_play_pause_step_and_reset(lab, id):
     widget = lab.widget(id)
     play, step, reset = (widget.locator(f"[data-do={name}]") for name in ("play", "step", "reset"))
@@ -263,7 +263,7 @@ def _screen(lab: Lab, id: str, theme: str) -> list[list[int]]:
 # --- without a kernel ----------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=sample(IDS, 4))
+@pytest.fixture(scope="module", params=sample(IDS, 6))
 def exported(request, browser, tmp_path_factory) -> Iterator[tuple[str, Any, list[str]]]:
     """An exported page, opened from its file at 400 px, and all that went wrong or out."""
     path = tmp_path_factory.mktemp("page") / f"{request.param}.html"

@@ -15,7 +15,8 @@ files there are the download's.
 The end of a name is the student's to choose, so a name is read from its beginning, and which
 platform an archive is from is decided once, from all of its names. Moodle leaves no underscore in
 a student's name. Canvas does, where the student may choose that name, so each number that could be
-the user's is kept: where two of them are students', nobody is guessed.
+the user's is kept: where two of them are students', nobody is guessed, and where one is, the name
+in front of it must be that student's as well.
 
 Source: Canvas, lib/content_zipper.rb; Moodle, mod/assign/classes/downloader.php; nbgrader 0.9.6,
 exchange/default/submit.py.
@@ -58,6 +59,8 @@ class Handed:
     """The platform's own, if it gives one."""
     numbers: frozenset[str] = frozenset()
     """Students' numbers that its names may mean; more than one where they do not tell whose."""
+    contested: bool = False
+    """True if its names hold further numbers that may be the user's, whoever that is."""
     late: bool = False
     """True if the platform marked it as late."""
     time: str = ""
@@ -164,13 +167,22 @@ def _sorted(
             and EXCHANGE.fullmatch(entry.parts[0])["assignment"] != assignment
         ):
             continue
+        if platform == "Canvas":
+            one.contested = len(_numbers_before(entry.parts[0], assignment)) > 1
         one.numbers = frozenset(filter(is_student, one.numbers))
         doubtful = sorted(one.numbers)[1:]  # kept apart from what is certainly a student's
         known = found.setdefault((one.name, one.number, one.time, *doubtful), one)
         if known is not one:
             known.files += one.files
             known.late |= one.late
+            known.contested |= one.contested
     return _latest(found.values()), left
+
+
+def _numbers_before(name: str, assignment: str) -> list[str]:
+    """Numbers that may be the user's, those in the assignment's own name left out."""
+    own = re.search(rf"_{re.escape(assignment)}(-[0-9]+)?\.\w+\Z", name, re.I)
+    return CANVAS_NUMBER.findall(f"{name[: own.start()]}_x" if own else name)
 
 
 def _of_moodle(entry: Entry) -> Handed | None:

@@ -178,10 +178,23 @@ class Roster:
         for spelled, how in ways:
             who = self._by.get(spelled, set()) - self._others(handed)
             if len(who) == 1:
-                return next(iter(who)), how
+                (student,) = who
+                if handed.contested and not self._is_called(student, handed):
+                    raise NotMatchedError(
+                        f"has a name that holds several numbers, and what stands before "
+                        f"{handed.number} is not the name of {student}, whose number that is. "
+                        "Look it up in Canvas, and rename the files in the archive"
+                    )
+                return student, how
             if who:
                 raise NotMatchedError(f"{few(sorted(who))} all match it")
         return self._new(handed)
+
+    def _is_called(self, student: str, handed: Handed) -> bool:
+        """Whether what was handed in has a student's name in front."""
+        row = self.listed.get(handed.number)
+        names = {key(name) for name in row.names} if row else set()
+        return key(handed.name) in names | self.people[student].spellings | {key(student)}
 
     def _others(self, handed: Handed) -> set[str]:
         """Whom Canvas's number rules out: who has another number there."""
