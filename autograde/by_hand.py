@@ -39,7 +39,8 @@ def written_by_hand(exercise: Exercise) -> Iterator[None]:
     absent = modules_named(exercise) - sys.modules.keys()
     try:
         for function in functions:
-            function.__code__ = refusal(called(function), exercise.name)
+            refused = refusal(called(function), exercise.name)
+            function.__code__ = refused.replace(co_freevars=function.__code__.co_freevars)
         sys.modules.update(dict.fromkeys(absent))  # so that it is not imported meanwhile
         with without_operators(operators, exercise.name), as_written(exercise):
             yield
@@ -89,6 +90,8 @@ OPERATORS = {
     "feature_alpha_dropout": ("feature_alpha_dropout", "feature_alpha_dropout_"),
 }  # fmt: skip
 """Operators of torch that do all that such a function does, without its code."""
+BACKWARD = "_backward"
+"""Stands in the names of the operators that autograd calls."""
 
 
 TWINS = ("torch._refs", "torch._refs.nn.functional", "torch._decomp.decompositions")
@@ -96,8 +99,26 @@ TWINS = ("torch._refs", "torch._refs.nn.functional", "torch._decomp.decompositio
 
 
 def operators_of(exercise: Exercise) -> set[str]:
-    """Operators of torch that do all that an exercise asks to write."""
-    return {name for f in exercise.by_hand for name in OPERATORS.get(called_in_torch(f), ())}
+    """Operators of torch that do all that an exercise asks to write, forward or backward."""
+    named = {name for f in exercise.by_hand for name in OPERATORS.get(called_in_torch(f), ())}
+    return named.union(*(_backward_operators().get(_stem(name), ()) for name in named))
+
+
+@cache
+def _backward_operators() -> dict[str, set[str]]:
+    """Torch's operators for the way back, by the name of the way there. Autograd calls one only for
+    an operator that has refused, so nothing that is written by hand needs it."""
+    found: dict[str, set[str]] = {}
+    for whole in torch._C._dispatch_get_all_op_names():
+        package, _, overload = whole.partition("::")
+        name = overload.partition(".")[0]
+        if package == "aten" and BACKWARD in name:
+            found.setdefault(_stem(name.partition(BACKWARD)[0]), set()).add(name)
+    return found
+
+
+def _stem(name: str) -> str:
+    return name.removesuffix("_forward").strip("_")
 
 
 @cache
@@ -186,7 +207,7 @@ def refusing(exercise: Exercise) -> list[FunctionType]:
     if operators := frozenset(name.strip("_") for name in operators_of(exercise)):
         loaded = (sys.modules[name] for name in TWINS if name in sys.modules)
         found += [f for module in loaded for f in _twins_of(operators, module)]
-    of_modules = [f for f in found if not f.__code__.co_freevars]
+    of_modules = [f for f in found if _can_refuse(f)]
     return list(dict.fromkeys([*_always_refusing(exercise), *of_modules]))
 
 
@@ -196,25 +217,42 @@ def _always_refusing(exercise: Exercise) -> list[FunctionType]:
         found = [f for name in modules for f in functions_of(sys.modules[name])]
         found += [python_function(exercise.reference), *functions_named(exercise)]
         allowed = reached_by(exercise.run)
-        kept = [f for f in found if f not in allowed and not f.__code__.co_freevars]
+        kept = [f for f in found if f not in allowed and _can_refuse(f)]
         _refusing[exercise.id] = list(dict.fromkeys(kept))
     return _refusing[exercise.id]
 
 
+def _can_refuse(function: FunctionType) -> bool:
+    """Closures go on: they may be of another's making. A method that calls `super()` is none."""
+    return set(function.__code__.co_freevars) <= {"__class__"}
+
+
 def guarded_modules(exercise: Exercise) -> set[str]:
-    """Modules of `course` that hold what the exercise asks to write by hand."""
-    asked = [python_function(exercise.reference), *functions_named(exercise)]
-    asked += [
-        function
-        for function in _named_in(python_function(exercise.reference))
-        if isinstance(function, FunctionType)
-    ]
-    return {f.__module__ for f in asked if f.__module__.startswith("course.")}
+    """Modules of `course` that hold what the exercise asks to write by hand: those of the functions
+    and classes that the reference is made of, itself or through the bank's own."""
+    waiting: list[Any] = [exercise.reference, *functions_named(exercise)]
+    found, seen = set(), set[int]()
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen or not isinstance(one, (type, FunctionType)):
+            continue
+        seen.add(id(one))
+        inner = [*_plain_functions(vars(one).values() if isinstance(one, type) else [one])]
+        home = one.__module__ if isinstance(one, type) else inner[0].__module__
+        if home.startswith("course."):
+            found.add(home)
+        elif home.startswith("autograde.bank."):
+            waiting += [named for function in inner for named in _named_in(function)]
+    return {name for name in found if not f"{name}.".startswith(_allowed(exercise))}
+
+
+def _allowed(exercise: Exercise) -> tuple[str, ...]:
+    return tuple(f"{name}." for name in exercise.may_use)
 
 
 def called(function: FunctionType) -> str:
     """What a student calls it: of torch's layers and optimizers, and of other packages, the class,
-    not its method."""
+    not its method; so where a class of the course is made."""
     package, _, rest = function.__module__.partition(".")
     owner, dot, _ = function.__qualname__.rpartition(".")
     home = {"nn": "nn", "optim": "torch.optim"}.get(rest.partition(".")[0])
@@ -222,6 +260,8 @@ def called(function: FunctionType) -> str:
         return f"{home}.{owner.lstrip('_')}"
     if dot and package not in ("torch", "course", "autograde"):
         return f"{package}.{owner}"
+    if dot and package == "course" and function.__name__ == "__init__":
+        return owner
     return function.__name__.lstrip("_")
 
 
@@ -285,11 +325,28 @@ def _called_by(function: FunctionType) -> Iterator[FunctionType]:
 
 
 def _named_in(function: FunctionType) -> list[Any]:
-    """Functions and classes of ours whose names stand in a function's code or are bound in its
-    closure, and those that a dictionary, list, tuple, partial or object of such a name holds."""
-    values = [function.__globals__.get(name) for name in names_in(function.__code__)]
+    """Functions and classes of ours whose names stand in a function's code, also after a module's,
+    or are bound in its closure, and those that a dictionary, list, tuple, partial or object of such
+    a name holds."""
+    names = names_in(function.__code__)
+    values = [function.__globals__.get(name) for name in names]
     values += [cell.cell_contents for cell in function.__closure__ or () if _is_full(cell)]
+    values += _of_modules([one for one in values if isinstance(one, ModuleType)], names)
     return [inside for value in values for inside in _held(value) if _is_ours(inside)]
+
+
+def _of_modules(modules: list[ModuleType], names: set[str]) -> list[Any]:
+    """What these modules of ours, and those inside them, have under any of the names."""
+    found: list[Any] = []
+    waiting, seen = modules, set[int]()
+    while waiting:
+        module = waiting.pop()
+        if id(module) not in seen and f"{module.__name__}.".startswith(OURS):
+            inside = [vars(module)[name] for name in names & vars(module).keys()]
+            waiting += [one for one in inside if isinstance(one, ModuleType)]
+            found += inside
+        seen.add(id(module))
+    return found
 
 
 def _is_ours(value: Any) -> bool:

@@ -125,6 +125,9 @@ class Exercise:
     by_hand: tuple[Callable[..., Any] | str, ...] = ()
     """Functions other than the reference that the student must not call here; a text is a module,
     all of whose functions are meant, and which need not be there."""
+    may_use: tuple[str, ...] = ()
+    """Packages and modules of `course` that the statement allows, though the reference is made of
+    them."""
     wrong: tuple[Wrong, ...]
     right: tuple[Callable[..., Any], ...]
     """Differently written right answers, which tests put through the same check."""

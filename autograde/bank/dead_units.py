@@ -164,7 +164,8 @@ def run(function, case: Case, device: torch.device) -> Answer:
         disturbed = watch.changed()
     disturbed += ["whether a ReLU works in place"] * (_in_place(model) != in_place)
     return {"names": kept(_names, found), "dead": kept(_counts, found), "disturbed": disturbed,
-            "scaled": _scaled(function, case, fresh, found)}  # fmt: skip
+            "scaled": _scaled(function, case, fresh, found),
+            "counted": _is_counted(found)}  # fmt: skip
 
 
 def _in_place(model: nn.Module) -> list[bool]:
@@ -191,6 +192,15 @@ def _names(found: object) -> list[str]:
 def _counts(found: object) -> list[int]:
     _names(found)
     return [as_index(value, f"the count of {name!r}") for name, value in sorted(found.items())]
+
+
+def _is_counted(found: object) -> bool:
+    """Whether a count is above 0: names with a 0 each are had without looking. What is no count at
+    all costs other parts."""
+    try:
+        return any(_counts(found))
+    except AnswerError:
+        return True
 
 
 def reference(model: nn.Module, loader) -> dict[str, int]:
@@ -332,6 +342,10 @@ def in_place_switched_off(model, loader):
         if isinstance(module, nn.ReLU):
             module.inplace = False
     return plain(model, loader)
+
+
+def not_looked_at(model, loader):
+    return {name: 0 for name, module in model.named_modules() if isinstance(module, nn.ReLU)}
 
 
 def last_part_of_the_name(model, loader):
@@ -502,7 +516,7 @@ EXERCISE = Exercise(
         Part("quiet", "dropout, BatchNorm, different modes; everything as it was", points=1,
              fields=("dead", "disturbed")),
         Part("named", "the names; a model without a ReLU", points=1, hidden=True, cases=3,
-             fields=("names",)),
+             fields=("names", "counted")),
     ),
     reference=reference,
     draw=draw,
@@ -510,6 +524,7 @@ EXERCISE = Exercise(
     says={
         "dead": "the counts, in the order of the names,",
         "names": "the names",
+        "counted": "whether any count is above 0",
         "scaled": "the counts where all activations are a millionth of what they were",
     },
     wrong=(
@@ -541,6 +556,7 @@ EXERCISE = Exercise(
         Wrong("nothing-dead", dead_examples),
         Wrong("nothing-dead", all_of_an_example),
         Wrong("nothing-dead", linear_watched),
+        Wrong("nothing-dead", not_looked_at),
         Wrong("by-position", by_position,
               "Positions of an image were counted. A unit is a channel, dead if it is 0 at all of "
               "its positions."),

@@ -62,6 +62,7 @@ class Model(nn.Module):
         setattr(self.end if kind == "nested" else self, case["head"], head)
         if kind == "decay":
             self.gate = nn.Linear(wide, 1)
+            self.one = nn.Linear(1, 1)  # of one number, and yet of two dimensions
         if kind == "rates":
             setattr(self, f"{case['head']}_norm", norm(wide))
             self.last = nn.Linear(2, 2)
@@ -172,6 +173,7 @@ one_rate = _groups(in_head=lambda _: lambda *_: False)
 head_of_the_name = _groups(in_head=lambda _: lambda name, p: "head" in name)
 begins_with_head = _groups(in_head=lambda _: lambda name, p: name.startswith("head"))
 squeezed = _groups(decays=lambda _, p: p.squeeze().ndim > 1)
+unless_one_number = _groups(decays=lambda _, p: p.ndim > 1 and p.numel() > 1)
 unless_one = _groups(decays=lambda _, p: p.ndim != 1)
 head_of_one_layer = _groups(
     in_head=lambda head: lambda _, p: any(p is q for q in head.parameters(recurse=False))
@@ -533,6 +535,7 @@ EXERCISE = Exercise(
             "p.ndim >= 2.",
             sure=True,
         ),
+        Wrong("unless-one-number", unless_one_number),
         Wrong(
             "shared-twice",
             _groups(parameters=by_module),

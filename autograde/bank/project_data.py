@@ -540,6 +540,7 @@ EXERCISE = Exercise(
              fields=("unknown", "same", "differs", "disturbed")),
     ),
     reference=reference,
+    may_use=("course.data",),
     draw=draw,
     run=run,
     says={

@@ -20,7 +20,6 @@ from autograde.by_hand import guarded_modules
 from autograde.class_dir import few
 from autograde.classroom.names import MAX_SHOWN
 from autograde.classroom.similarity import (
-    FURTHER,
     MAX_SOURCE,
     MIN_SHARED,
     NEXT_CELL,
@@ -28,7 +27,7 @@ from autograde.classroom.similarity import (
     fingerprints,
     parsed,
 )
-from autograde.kinds.fix import lines_elsewhere
+from autograde.kinds.handed_on import lines_elsewhere
 from autograde.reported import on_a_line, quoted
 from autograde.syntax import MAX_DEPTH, TooDeepError, tree_of
 
@@ -232,13 +231,15 @@ def _fixed_elsewhere(
     read: Mapping[str, list[ast.Module]], exercises: Iterable[str]
 ) -> Iterator[str]:
     """Loops to fix that hand their work to functions whose lines are not counted."""
-    about = bank.asks_for_code()
-    for exercise in (about[id].load() for id in exercises if id in about):
-        around = [*read.get(_cell_of(exercise.id), ()), *read.get(FURTHER, ())]
-        if exercise.kind == "fix" and (found := lines_elsewhere(exercise, around)):
+    about, around = bank.asks_for_code(), [tree for trees in read.values() for tree in trees]
+    asked = [about[id].load() for id in exercises if id in about]
+    others = {exercise.name for exercise in asked if exercise.kind != "fix"}
+    for exercise in (exercise for exercise in asked if exercise.kind == "fix"):
+        if found := lines_elsewhere(exercise, around, others):
             yield (
                 f"its {exercise.name} calls what the given one does not, {sum(found.values())} "
-                "lines in all, which are not counted as changed: "
+                "lines in all, which are not counted as changed (calls in a lambda or a "
+                "comprehension included): "
                 + few([_shown(name) for name in sorted(found)], most=MOST_NAMED)
             )
 

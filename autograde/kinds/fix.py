@@ -51,6 +51,16 @@ def change_size(given: str, function: Callable[..., Any], *, most: int) -> str:
     return size_of(changed, most)
 
 
+def must_differ(exercise: Exercise, function: Callable[..., Any]) -> None:
+    """Asked before a case, which the loop as it was given may not get through.
+
+    Raises:
+        NotImplementedError: Nothing was changed.
+    """
+    module = module_of(exercise)
+    change_size(module.GIVEN, function, most=module.MOST)
+
+
 def _text_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__source__", None) or inspect.getsource(function)
 
@@ -62,7 +72,7 @@ def changes(exercise: Exercise, function: Callable[..., Any]) -> list[str]:
     line that was not changed. A line with another indentation is in both, with its indentation.
     """
     try:
-        before = _plain_lines(_module_of(exercise).GIVEN)
+        before = _plain_lines(module_of(exercise).GIVEN)
         after = _plain_lines(_text_of(function))
     except (OSError, TypeError, SyntaxError, StopIteration):
         return []
@@ -74,7 +84,7 @@ def changes(exercise: Exercise, function: Callable[..., Any]) -> list[str]:
 def limit(exercise: Exercise) -> str:
     """What the statement says about the limit: the same words for every loop, the bank's number."""
     return (
-        f"At most {_module_of(exercise).MOST} lines may differ. A line that is changed, indented "
+        f"At most {module_of(exercise).MOST} lines may differ. A line that is changed, indented "
         "differently, added or removed counts as one, a moved one as two. Comments, blank lines "
         "and how a statement is wrapped do not count."
     )
@@ -88,7 +98,7 @@ def written_change(exercise: Exercise, cells: list[str], code: str) -> str | dic
         cells: Sources of the notebook's code cells up to the check.
         code: `code_of` the function that was called: the text counted is the one it is made of.
     """
-    module = _module_of(exercise)
+    module = module_of(exercise)
     lines = _lines_by_code(tuple(cells)).get(code)
     if lines is None:
         name = exercise.name
@@ -99,39 +109,6 @@ def written_change(exercise: Exercise, cells: list[str], code: str) -> str | dic
         )
         return {UNFIT: text + "".join(_unread(cells))}
     return size_of(_difference(_plain_lines(module.GIVEN), lines), module.MOST)
-
-
-def lines_elsewhere(exercise: Exercise, trees: list[ast.Module]) -> dict[str, int]:
-    """The functions and classes that a loop leads to though the given one does not, with their
-    numbers of lines: none if these are no more than may differ.
-
-    They are not counted as changed, since what a loop calls may have been there before. But a loop
-    that hands its work to another one is written again, however few of its own lines differ.
-
-    Args:
-        trees: Code of the cell that defines the loop, and of cells that belong to no exercise.
-    """
-    module = _module_of(exercise)
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-    own = {node.name: node for tree in trees for node in tree.body if isinstance(node, kinds)}
-    known = {exercise.name, *_asked_for(tree_of(module.GIVEN))}
-    found: dict[str, int] = {}
-    waiting = [own[exercise.name]] if exercise.name in own else []
-    while waiting:
-        for name in own.keys() & _asked_for(waiting.pop()) - known:
-            known.add(name)
-            found[name] = len(ast.unparse(own[name]).splitlines())
-            waiting.append(own[name])
-    return found if sum(found.values()) > module.MOST else {}
-
-
-def _asked_for(tree: ast.AST) -> set[str]:
-    """The names that some code reads and does not itself bind."""
-    nodes = list(ast.walk(tree))
-    names = [node for node in nodes if isinstance(node, ast.Name)]
-    bound = {node.arg for node in nodes if isinstance(node, ast.arg)}
-    bound |= {name.id for name in names if not isinstance(name.ctx, ast.Load)}
-    return {name.id for name in names} - bound
 
 
 def _unread(cells: list[str]) -> Iterator[str]:
@@ -205,7 +182,7 @@ MOST_CODE = 50_000
 MAGIC = re.compile(r"^([ \t]*)(?:[%!?].*|[\w., ]+=[ \t]*[%!].*|[\w.]+\?\??[ \t]*)$", re.MULTILINE)
 
 
-def _module_of(exercise: Exercise) -> Any:
+def module_of(exercise: Exercise) -> Any:
     """The bank's module of a loop to fix, which has `GIVEN` and `MOST`."""
     return sys.modules[exercise.run.__module__]
 

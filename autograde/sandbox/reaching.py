@@ -37,7 +37,10 @@ from autograde.sandbox import beside, programs, recorded
 FRAMES, OBJECTS, TRACED = "frames", "objects", "traced"
 THREADS, CHANGED, ANSWERS = "threads", "changed", "answers"
 PROGRAM, RECORDED, WOKEN, BESIDE = "program", "recorded", "woken", "beside"
-UNREAD = "unread"
+TRIED, UNREAD = "tried", "unread"
+MOST_CHECKS = 20
+"""Checks of one number, option or order while a notebook runs. More is how an answer is searched
+for; a cell that checks what was found does so once or twice."""
 WORDS = {
     FRAMES: "its code asked Python for frames through which the check's own variables can be read",
     OBJECTS: "its code asked the garbage collector for objects, which also finds the check's own",
@@ -45,6 +48,8 @@ WORDS = {
     "variables",
     THREADS: "a thread that its code had started was still running after a function had returned",
     ANSWERS: "its code asked the bank for an exercise, which holds the right answer",
+    TRIED: f"its cells checked the answer to one question more than {MOST_CHECKS} times, so "
+    "that it may have been found by trying",
     CHANGED: "functions or classes by which its answer is looked at were replaced meanwhile",
     PROGRAM: "another program was started while one of its functions was called, and what that "
     "computes is not seen",
@@ -80,6 +85,7 @@ whether to other functions than ours."""
 LEAD_TO_FRAMES = {"tb_frame": "tb_frame", "gi_frame": "gi_code", "cr_frame": "cr_code",
                   "ag_frame": "ag_code"}  # fmt: skip
 CHECK = str(Path(__file__).parent.parent)
+CHECKING = str(Path(__file__).parent.parent / "check.py")
 HANDING = tuple(str(Path(__file__).with_name(name)) for name in ("stubs.py", "sealed.py"))
 OURS = (CHECK, str(Path(course.__file__).parent))
 LIBRARIES = (*OURS, "<frozen", *sysconfig.get_paths().values(), *site.getsitepackages())
@@ -146,7 +152,8 @@ def _hook(
         sys._getframe,
         threading.get_ident,
     )
-    asks, is_checks, looking, by_the_kit = _asks, _is_checks, set[int](), _by_the_kit
+    asks, is_checks, looking, home_of = _asks, _is_checks, set[int](), _handed_to
+    checked, checking, most, kit = collections.Counter[str](), CHECKING, MOST_CHECKS, CHECK
     puts_back_itself = inspect.unwrap(written_by_hand).__code__
     starts, is_program, by_hand = programs.EVENTS, programs.looked_at(), _by_hand
     why, refused = programs.WHY, PermissionError
@@ -163,8 +170,12 @@ def _hook(
             return
         if event == ASKED_FOR:
             looking.add(me())
-            if args[1] or not by_the_kit(frame_at(1)):
+            handed_to = home_of(frame_at(1))
+            if args[1] or not handed_to.startswith(kit):
                 tell(ANSWERS)
+            checked[args[0]] += handed_to == checking
+            if checked[args[0]] > most:
+                tell(TRIED)
             looking.discard(me())
             return
         if event in starts and calling:
@@ -283,11 +294,11 @@ def _by_hand(calling: dict[str, Exercise]) -> bool:
     return any(exercise.by_hand for exercise in calling.values())
 
 
-def _by_the_kit(frame: FrameType | None) -> bool:
-    """Whether `ask`, `check` or the like is what an exercise is handed to."""
+def _handed_to(frame: FrameType | None) -> str:
+    """The file of what an exercise is handed to: of `ask`, `check` or the like, or another."""
     while frame is not None and frame.f_code.co_filename in HANDING:
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith(CHECK)
+    return "" if frame is None else frame.f_code.co_filename
 
 
 def _asks(frame: FrameType | None) -> bool:

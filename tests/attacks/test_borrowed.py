@@ -2,12 +2,14 @@
 
 import ast
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+import course
 from autograde import bank
 from autograde.answers import CPU, Raised
 from autograde.by_hand import functions_named, python_function
@@ -21,6 +23,7 @@ from autograde.sandbox import copies, reaching, stubs
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.session import OURS, StudentSession
 from tests.attacks.further import FURTHER
+from tests.sampling import sample
 from tests.short_class import hand_in
 
 CLIP = bank.load("03a.clip")
@@ -54,6 +57,70 @@ def test_the_museums_training_step_is_guarded_as_the_engines_is():
     assert "course.debug.museum.exhibit" in stubs.guarded_with_stand_ins(exercise)
     source = "from course.debug.museum.exhibit import healthy_step"
     assert "healthy_step" in words_for({"a": f"{source}\nx.healthy_step"}, [exercise.id])[0]
+
+
+def calls_to_the_course(exercise, function):
+    """(module, name) of what the bank calls of the course while a function is asked one case."""
+    met, (home, inside) = set(), map(os.path.dirname, (course.__file__, bank.__file__))
+
+    def look(frame, event, _arg):
+        caller = frame.f_back.f_code.co_filename if event == "call" and frame.f_back else ""
+        if caller.startswith(inside) and frame.f_code.co_filename.startswith(home):
+            name = frame.f_code.co_qualname.partition(".")[0]
+            met.add((frame.f_globals["__name__"], name))
+
+    case = exercise.cases(exercise.parts[0], seed=1)[0]
+    sys.setprofile(look)
+    try:
+        exercise.run(function, case, torch.device("cpu"))
+    finally:
+        sys.setprofile(None)
+    return met
+
+
+HANDED_ON = """
+import inspect
+from {module} import {name} as course_has
+def {answer}(*args):
+    needed = [p for p in inspect.signature(course_has).parameters.values() if p.default is p.empty]
+    named = {{p.name: None for p in needed if p.kind is p.KEYWORD_ONLY}}
+    places = [None for p in needed if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return course_has(*places, **named)
+"""
+
+
+@pytest.fixture(scope="module")
+def made_of():
+    """What the references call of the course, however they name it, and the right ones do not; the
+    exercises whose statements allow it are left out."""
+    wholes = [entry.load() for entry in bank.asks_for_code().values()]
+    asked = [one for one in wholes if one.kind != "fix" and not one.may_use]
+    own = {one.id: calls_to_the_course(one, one.right[0]) for one in asked}
+    return {one.id: calls_to_the_course(one, one.reference) - own[one.id] for one in asked}
+
+
+def test_whatever_of_the_course_a_reference_calls_its_exercise_guards(made_of):
+    guards = {id: stubs.guarded_with_stand_ins(bank.load(id)) for id in made_of}
+    left = {id for id, calls in made_of.items() if calls and not guards[id]}
+    assert not left and sum(map(bool, made_of.values())) > 30
+
+
+def test_no_function_that_the_references_are_made_of_answers_for_a_student(made_of):
+    pairs = {
+        id: max(pair for pair in calls if pair[0] in stubs.guarded_with_stand_ins(bank.load(id)))
+        for id, calls in made_of.items()
+        if calls
+    }
+    reached = ("01b.linear", "02a.dead-units", "04a.adam", "04a.adamw")  # by a module's name
+    with StudentSession(None, Limits(cell_s=10.0)) as session:
+        for id in dict.fromkeys([*reached, *sample(list(pairs), 8)]):
+            exercise, (module, name) = bank.load(id), pairs[id]
+            text = HANDED_ON.format(module=module, name=name, answer=exercise.name)
+            assert session.run(text) == []
+            case = exercise.cases(exercise.parts[0], seed=1)[0]
+            answer = session.ask(id, exercise.name, case)
+            refusal = "does what this exercise asks|The course.s own code is what this exercise"
+            assert re.search(refusal, getattr(answer, "text", "")), (id, answer)
 
 
 def test_what_an_earlier_cell_started_stands_still_only_while_a_function_is_asked():

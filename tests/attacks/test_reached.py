@@ -18,6 +18,7 @@ from autograde.sandbox.reaching import (
     RECORDED,
     THREADS,
     TRACED,
+    TRIED,
     UNREAD,
 )
 from autograde.sandbox.session import StudentSession
@@ -177,6 +178,13 @@ REACH = {
          "try: check('03a.order', [])\nexcept AttributeError: pass"),
         ANSWERS,
     ),
+    "answer-tried-out": (
+        CLIP,
+        (AROUND, "from autograde import check\ntry_out = check\n"
+                 "found = [n for n in range(40) if try_out('03a.windows', n).passed]\n"
+                 "def clip_by_global_norm(p, m): return right(p, m)"),
+        TRIED,
+    ),
     "by-logging": (EVALUATE, (FROM_A_TENSOR.replace("LOOK", "logging.currentframe()"),), FRAMES),
     "by-ipython": (
         EVALUATE, (FROM_A_TENSOR.replace("LOOK", "frame.extract_module_locals(1)"),), FRAMES,
@@ -249,6 +257,10 @@ REACH = {
     ),
 }  # fmt: skip
 EVERYDAY = {
+    "checked-a-few-times": "from autograde import ask, check, hint\nfor n in range(8):\n"
+                           "    q = ask('03a.windows')\n    hint('03a.windows')\n"
+                           "    check('03a.windows', n)\n    check('03a.order', [])\n"
+                           "def clip_by_global_norm(p, m): return right(p, m)",
     "own-frame": "import inspect, sys, traceback\nprint(inspect.currentframe().f_lineno)\n"
                  "def clip_by_global_norm(p, m):\n    sys._getframe().f_code.co_name\n"
                  "    inspect.stack()\n    traceback.format_stack()\n    return right(p, m)",

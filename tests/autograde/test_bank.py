@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from autograde import bank, check, plain
-from autograde.answers import answer_of
+from autograde.answers import BLANK, answer_of
 from autograde.exercise import KINDS, Exercise
+from autograde.kinds.fix import variant
 from autograde.lines import WIDTH
 from autograde.words import message
 from tests.autograde.remembering import put_to, remembered
@@ -175,3 +176,16 @@ def test_a_blank_answer_is_called_blank(id):
     result = check(id, blank)
     assert result.verdict.status == "blank" and result.points == 0
     assert "Not answered yet" in result.message
+
+
+FIXES = [id for id in IDS if bank.load(id).kind == "fix"]
+
+
+@pytest.mark.parametrize("id", FIXES)
+def test_a_loop_as_it_was_given_is_called_blank_though_it_raises(id):
+    """Before it is run: where it raises, it would be taken for a misconception that does."""
+    exercise = bank.load(id)
+    module = sys.modules[exercise.run.__module__]
+    given = variant(module.GIVEN, module.__file__)
+    case = exercise.cases(exercise.parts[0], seed=1)[0]
+    assert answer_of(exercise, given, case) == BLANK

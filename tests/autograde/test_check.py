@@ -149,6 +149,9 @@ OPERATORS = {
     "layer_norm": ("02a.batch-norm", lambda: torch.layer_norm(ONES, (4,))),
     "rms_norm": ("02a.batch-norm", lambda: torch.nn.functional.rms_norm(ONES, (4,))),
     "ctc_loss": ("01b.cross-entropy", lambda: torch.ctc_loss(torch.zeros(1, 2, 3), TARGETS[:, None] + 1, TARGETS + 1, TARGETS + 1)),
+    "backward": ("01b.cross-entropy", lambda: torch.ops.aten.nll_loss_backward(torch.ones(()), LOGITS, TARGETS, None, 1, -100, torch.ones(()))),
+    "backward_of_native": ("02a.dropout", lambda: torch.ops.aten.native_dropout_backward(ONES, ONES > 0, 2.0)),
+    "backward_data": ("01b.softmax", lambda: torch.ops.aten._softmax_backward_data(LOGITS, LOGITS, 1, torch.float32)),
     "feature_dropout": ("02a.dropout", lambda: torch.feature_dropout(ONES, 0.5, True)),
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import textwrap
 import time
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from autograde.bank import fix_the_loop
 from autograde.classroom.conspicuous import courses_own, insides, words_for
 from autograde.classroom.notebook_text import _notebook_of
+from autograde.classroom.similarity import NEXT_CELL
 from autograde.classroom.student_code import NO_CODE, read_code
 from autograde.sources import read_source, source_paths
 from course.engine import clipping
@@ -213,6 +215,53 @@ ELSEWHERE = "its fit calls what the given one does not, 17 lines in all, which a
 def test_a_loop_that_hands_its_work_to_another_function_is_named(loop, further, said):
     words = words_for({"fix-the-loop": loop, "further cells": further}, ["03a.fix-the-loop"])
     assert [said in one for one in words] == [True] * bool(said), words
+
+
+BODY = fix_the_loop.FIXED.split(":\n", 1)[1]
+OTHER = f"def their(model):\n{BODY}"
+IN_ONE_LINE = "lambda model: [" + ", ".join(f"step({n})" for n in range(12)) + "]"
+HANDED_TO = {
+    "an instance": (f"class _Run:\n def __call__(self, model):\n{BODY}\nother = _Run()", ""),
+    "in a block": ("if True:\n  with torch.no_grad():\n    def other(model):\n"
+                   + textwrap.indent(BODY, "    "), ""),
+    "a lambda": (f"other = {IN_ONE_LINE}", ""),
+    "a partial": (f"{OTHER}other = functools.partial(their)", ""),
+    "a dictionary": (f"{OTHER}held = {{'a': their}}", 'held["a"]'),
+    "an item": (f"{OTHER}held = {{}}\nheld['a'] = their", 'held["a"]'),
+    "a file's": (f"from mine import their as other\n{NEXT_CELL}{OTHER}", ""),
+    "a file": (f"import mine\n{NEXT_CELL}{OTHER}", "mine.their"),
+    "a library's attribute": (f"{OTHER}torch.other = their", "torch.other"),
+    "an attribute set": (f"{OTHER}setattr(torch, 'other', their)", "torch.other"),
+    "a global name": (f"{OTHER}globals()['other'] = their", ""),
+    "a name of another cell": (f"{OTHER}print(other := their)", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", HANDED_TO)
+def test_whatever_a_loop_hands_its_work_to_is_followed(way):
+    about, call = HANDED_TO[way]
+    loop = DETOUR.replace("other(model)", f"{call}(model)" if call else "other(model)")
+    for cells in ({"fix-the-loop": f"{about}\n{loop}"}, {"fix-the-loop": loop, "any": about}):
+        (said,) = words_for(cells, ["03a.fix-the-loop"])
+        assert "lines in all, which are not counted as changed" in said
+
+
+def test_a_loop_written_into_its_own_first_line_is_named_and_a_setting_there_is_not():
+    first = "epochs):"
+    assert first in fix_the_loop.GIVEN
+    for text, said in ((f"epochs, other={IN_ONE_LINE}):", 1), ("epochs: int, rate=0.1):", 0)):
+        loop = fix_the_loop.GIVEN.replace(first, text, 1)
+        assert len(words_for({"fix-the-loop": loop}, ["03a.fix-the-loop"])) == said
+
+
+@pytest.mark.parametrize("about", [
+    "RATE = 0.1\ndef other(m): return RATE",
+    "import copy\nfrom copy import deepcopy as other",
+    "def loss(m):\n" + "    m.eval()\n" * 40,
+    "state = [\n" + "    f(0),\n" * 40 + "]\ndef other(m): m.state",
+], ids=["constant", "library", "own-name", "attribute-of-this-name"])  # fmt: skip
+def test_an_honest_loop_is_not_said_to_hand_its_work_on(about):
+    assert words_for({"fix-the-loop": f"{about}\n{DETOUR}"}, ["03a.fix-the-loop"]) == []
 
 
 def test_long_chains_are_read_in_a_moment():
