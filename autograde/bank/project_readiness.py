@@ -145,10 +145,11 @@ def wilson(facts):
     plain = Z * math.sqrt(p * (1 - p) / n)
     if abs(ends[0] - p + plain) <= NEAR and abs(ends[1] - p - plain) <= NEAR:
         return "That is the normal interval, p ± 1.96 standard errors. Give Wilson's."
-    if not ends[0] <= p <= ends[1]:
+    middle = (p + Z**2 / (2 * n)) / (1 + Z**2 / n)
+    if abs((ends[0] + ends[1]) / 2 - middle) > 2 * NEAR:
         return (
-            f"That is not an interval of these hits: their accuracy, {p:.3f}, is not in it. Is it "
-            "of other images?"
+            f"It is centred on {(ends[0] + ends[1]) / 2:.3f}, but Wilson's interval of {hits} hits "
+            f"among {n} images on {middle:.3f}. Is it of other images?"
         )
     return "That is not Wilson's 95 % interval of these hits."
 
