@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice, pairwise
 from typing import Any
@@ -152,7 +152,7 @@ def _contract(setup: dict[str, Any], data: dict[str, Any]) -> Answer:
     shape = list(outputs.shape)
     per_image = len(shape) == 2 and shape[0] == len(targets)
     rest = len(passes["train_loader"][0][1])  # drop_last may leave out less than a batch
-    more = [batch for _ in range(PASSES) for batch in setup["train_loader"]]
+    more = (batch for _ in range(PASSES) for batch in setup["train_loader"])
     return {
         "untrained": untrained(setup),
         "breaches": sorted(breaches),
@@ -248,14 +248,16 @@ def _order(batches: list[Any]) -> list[Any]:
 
 
 def _held(
-    batches: list[Any], data: dict[str, Any], side: str, *, spare: int = 0, more: list[Any] = ()
+    batches: list[Any], data: dict[str, Any], side: str, *, spare: int = 0, more: Iterable[Any] = ()
 ) -> str:
     """Which images of data the batches of a pass hold; `spare` may be missing, if `more` do."""
+    images = data[side][0]
     if not is_unchanged(batches, data):
         return CHANGED
-    missing, never = (_missing(some, data[side][0]) for some in (batches, [*batches, *more]))
-    if missing == len(data[side][0]):
-        return "none of its images"
+    missing = _missing(batches, images)
+    if missing in (0, len(images)):
+        return "none of its images" if missing else ALL
+    never = _missing([*batches, *more], images)
     return "only some of its images" if never or missing > spare else ALL
 
 
