@@ -686,7 +686,7 @@ EXERCISE = Exercise(
         Wrong(
             "zero-grad-forgets",
             ZeroGradForgets,
-            "After zero_grad() the next step was another than without it: it forgot the averages "
+            "After zero_grad() the next step differed from one without it: it forgot the averages "
             "or the count. Clear only .grad there.",
             sure=True,
         ),

@@ -17,9 +17,11 @@ EXERCISE = Number(
     "and {e} epochs. Loop A also steps at the end of an epoch, with whatever is left. Loop B steps "
     "only when `(i + 1) % K == 0`, and its i starts at 0 in each epoch.",
     inputs={"n": (3_000, 9_999), "b": [24, 32, 48, 64], "k": (3, 8), "e": (3, 12)},
-    answer=lambda n, b, k, e: {"last": (n - 1) % b + 1, "a": e * ceil(ceil(n / b) / k),
-                               "b": e * (ceil(n / b) // k), "one": e * n},
-    parts=(Part("last", "examples in an epoch's last micro-batch", points=1),
+    answer=lambda n, b, k, e: {"all": ceil(n / b), "last": (n - 1) % b + 1,
+                               "a": e * ceil(ceil(n / b) / k), "b": e * (ceil(n / b) // k),
+                               "one": e * n},
+    parts=(Part("all", "micro-batches in an epoch", points=0.5),
+           Part("last", "examples in an epoch's last micro-batch", points=0.5),
            Part("a", "updates by loop A in the run", points=1),
            Part("b", "updates by loop B in the run", points=1),
            Part("one", "updates in a run of the same epochs with one example per update "
@@ -50,6 +52,11 @@ EXERCISE = Number(
         Wrong("short-left-out", lambda n, b, k, e: {"a": ceil(e * (n // b) / k)},
               "That leaves out each epoch's short last micro-batch, which loop A uses, and lets "
               "groups of {k} continue across the ends of epochs."),
+        Wrong("whole-micro-batches", lambda n, b, k, e: {
+            "all": n // b},
+              "That leaves out each epoch's short last micro-batch. Nothing here drops it."),
+        Wrong("whole-run", lambda n, b, k, e: {"all": e * ceil(n / b)},
+              "Those are the micro-batches of the whole run of {e} epochs. How many has one?"),
         Wrong("micro-batches", lambda n, b, k, e: {"one": e * ceil(n / b)},
               "That counts micro-batches of {b}. Here every single example makes an update."),
         Wrong("one-of-k", lambda n, b, k, e: {"one": e * ceil(n / k)},

@@ -486,7 +486,7 @@ EXERCISE = Exercise(
         Part("linear", "linear layers, no activation", points=1, fields=("drawn", "std")),
         Part("gain", "after relu, and after tanh", points=1, fields=("drawn", "std")),
         Part("conv", "convolutions", points=1, fields=("drawn", "std")),
-        Part("biases", "biases 0, everything else as it was", 1,
+        Part("biases", "biases 0; other modules, modes and .grad as they were", 1,
              fields=("biases", "others", "dtypes", "disturbed")),
         Part("same", "the same parameters as before", 1, hidden=True,
              fields=("drawn", "replaced", "disturbed")),

@@ -111,7 +111,7 @@ def _length(dataset: Any) -> int:
     return len(dataset)
 
 
-GARBLED = ["not read: a ValueError, or a text cut to nothing", -1]
+GARBLED = ["missing: it raised a ValueError, or the text is empty", -1]
 """Stands for a line that was not read, whatever that raised."""
 
 

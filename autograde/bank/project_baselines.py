@@ -19,11 +19,15 @@ def draw(source: Draw, part: str) -> Case:
     The lengths tell the nearest mean from the largest product; the sizes tell it from the nearest
     neighbour's majority; a sum of absolute differences gives another share. In `gaps`, and in the
     last case of `means`, two classes have no training image, and validation has images of the
-    higher one: neither side's labels are positions.
+    higher one: neither side's labels are positions, and a mean of 0 for them wins images.
     """
     while True:
         case = _drawn(source, part)
         x, y, u, v = _rows(case)
+        if len(y.unique()) < case["num_classes"] and (
+            zeros_for_gaps(case)["nearest_mean"] == _share(_nearest(x, y, u), v)
+        ):
+            continue
         if part == "gaps" or _share(_nearest(x, y, u), v) != _share(
             _nearest(x, y, u, absolute_differences), v
         ):

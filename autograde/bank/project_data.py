@@ -18,6 +18,11 @@ from course.state import undisturbed
 
 GROUPS = 60
 """Objects of a case: a fifth of them, drawn, holds 10 to 30 % of the images by over four sigma."""
+STEPS, ALIKE_STEP = (7, 11, 13), 60
+"""Between the objects' numbers. Divided by up to 6 or by 10, they leave all remainders in turn with
+one of the former, and with the latter all leave one: no share can be chosen by a remainder."""
+SLOPE = 12
+"""Of a light across the images: a pixel's deviation is 1 % below that over all pixels."""
 LOW, HIGH = 0.1, 0.3
 """Share of the images that validation may hold."""
 ALIKE = 0.999
@@ -40,8 +45,10 @@ def draw(source: Draw, part: str) -> Case:
     if part == "contract":  # those just below the highest
         kinds = [*source.shuffled(range(classes - 3)), classes - 1]
     sizes = [1 + source.integer(0, 2) for _ in range(GROUPS)]
-    first, step = source.integer(20, 90), source.integer(3, 9)
+    first, step = source.integer(20, 90), source.choice(STEPS)
     sign = -1 if part == "apart" and source.index else 1  # any numbers: no positions
+    if sign < 0:
+        step = ALIKE_STEP
     names = [sign * (first + step * i) for i in range(GROUPS)]
     light = [source.integer(60, 190) for _ in range(GROUPS)]
     owners = torch.tensor([i for i, size in enumerate(sizes) for _ in range(size)])
@@ -51,7 +58,8 @@ def draw(source: Draw, part: str) -> Case:
         labels = torch.where(labels == classes - 1, kinds[0], labels)
         labels[source.integer(0, GROUPS - 1)] = classes - 1
     noise = source.integers(100, len(owners), height, width) - 50
-    images = (torch.tensor(light)[owners, None, None] + noise).to(torch.uint8)
+    across = torch.linspace(-SLOPE, SLOPE, width).round().long()
+    images = (torch.tensor(light)[owners, None, None] + noise * 4 // 5 + across).to(torch.uint8)
     images[0, 0, 0], images[-1, -1, -1] = 0, 255  # the ends of the range come, too
     return {
         "images": images,
@@ -177,6 +185,9 @@ def _scales(data: dict[str, Any], case: Case, places: dict[str, list[int]]) -> A
     own = (train.flatten(1).std(dim=1, correction=less).mean().item() for less in (0, 1))
     if abs(mean) < CENTRED and any(abs(deviation - 1) < CENTRED for deviation in own):
         other = "0, and 1 only on average within an image"
+    by_pixel = (train.std(dim=0, correction=less).mean().item() for less in (0, 1))
+    if abs(mean) < CENTRED and any(abs(deviation - 1) < CENTRED for deviation in by_pixel):
+        other = "0, and 1 only on average over the pixels"
     if abs(255 * std - 1) < CENTRED and mean < -CENTRED:
         other = "below 0 and 1/255"
     says: Answer = {"train_scale": "0 and 1" if near else other}
@@ -208,7 +219,7 @@ def _membership(data: dict[str, Any], case: Case, places: dict[str, list[int]]) 
         "missing": len(case["labels"]) - len(set(both)),
         "twice": len(both) - len(set(both)),
         "wrong_targets": wrong,
-        "shared_groups": "at least one" if owners[0] & owners[1] else "no object",
+        "shared_groups": bool(owners[0] & owners[1]),
         "share": "10 to 30 %" if LOW <= share <= HIGH else f"{share:.0%}",
     }
 
@@ -325,6 +336,22 @@ def deviation_within_images(images, labels, groups, seed):
         "train": (inputs[train], labels[train].long()), "val": (inputs[val], labels[val].long()),
         "mean": mean, "std": std,
     }  # fmt: skip
+
+
+def deviation_per_pixel(images, labels, groups, seed):
+    train, val = _drawn(groups, seed)
+    rows = images[train].float()
+    mean, std = rows.mean().item(), rows.std(dim=0).mean().item()
+    inputs = (images.float().unsqueeze(1) - mean) / std
+    return _whole(images, labels, train, val) | {
+        "train": (inputs[train], labels[train].long()), "val": (inputs[val], labels[val].long()),
+        "mean": mean, "std": std,
+    }  # fmt: skip
+
+
+def by_remainder(images, labels, groups, seed):
+    inside = (groups + seed) % 5 == 0
+    return _whole(images, labels, (~inside).nonzero().flatten(), inside.nonzero().flatten())
 
 
 def rounded(images, labels, groups, seed):
@@ -461,6 +488,9 @@ WRONG = (
      "Within an image the deviation is 1 on average, but over all images together it is not: "
      "images also differ in brightness. Take one mean and one std over all training bytes "
      "together."),
+    ("deviation-per-pixel", deviation_per_pixel,
+     "At each pixel the deviation over the images is 1 on average, but over all pixels together it "
+     "is not: pixels also differ in their mean. Take one std over all training bytes together."),
     ("rounded", rounded, ""),
     ("wrapped-bytes", wrapped_bytes, ""),
     ("no-channel", changed(lambda x, y: (x[:, 0], y)),
@@ -500,6 +530,7 @@ WRONG = (
      "Targets do not belong to their inputs. Index both with the same positions."),
     ("shifted-labels", shifted_by_one, ""),
     ("groups-as-positions", groups_as_positions, ""),
+    ("by-remainder", by_remainder, ""),
     ("in-place", in_place, ""),
     ("in-place", black_and_white_drawn_in, ""),
     ("empty", lambda images, labels, groups, seed: {}, ""),
@@ -557,7 +588,7 @@ EXERCISE = Exercise(
         "missing": "the number of images on neither side",
         "twice": "the number of images that occur twice",
         "wrong_targets": "the number of targets that belong to another image",
-        "shared_groups": "what is on both sides",
+        "shared_groups": "whether an object is on both sides",
         "share": "the share of the images in validation",
         "same": "whether the same seed gives the same sides",
         "differs": "whether another seed gives a different validation side",

@@ -12,10 +12,16 @@ PROBES, RISKS = 3, 2
 WORDS = 4
 """Fewer say what a thing is called, and not what was seen or what may happen."""
 Z = 1.96
+LEVELS = {90: 1.645, 99: 2.576}
+"""Other intervals in use, in percent, with their standard errors."""
 MOST_ABOVE = 0.1
 """Validation above training: three standard errors of 100 images that are read at 90 %."""
 NEAR = 0.0006
 """By how much an end may be off: three decimals are enough."""
+DECIMALS = (3, 4, 5)
+"""To which a share may be rounded: fewer fit any number of hits."""
+EXACT = 1e-6
+"""By how much an unrounded share may be off: float32."""
 
 
 def is_count(value):
@@ -92,6 +98,15 @@ def hits_of(facts):
     return ""
 
 
+def off(share):
+    """By how much a share may be off: 0.6 of its last decimal.
+
+    Of 590 images most numbers are near a share if any may be off by 0.0006, also those of 240.
+    """
+    rounded = [n for n in DECIMALS if abs(round(share, n) - share) < EXACT / 1000]
+    return 0.6 * 10 ** -rounded[0] if rounded else EXACT
+
+
 def a_bar(facts):
     """The baseline's accuracy on the same images: a share of as many, below the model's."""
     found = numbers([facts["baseline"]], 1)
@@ -100,7 +115,13 @@ def a_bar(facts):
     if hits_of(facts):
         return "The baseline is compared with the hits: give those first."
     hits, images = facts["held_back"]
-    if abs(found[0] * images - round(found[0] * images)) > NEAR * images:
+    nearest, coarse = round(found[0] * images) / images, round(found[0], 2) == found[0]
+    if abs(found[0] - nearest) > (EXACT if coarse else off(found[0])):
+        if coarse:
+            return (
+                f"{found[0]:g} is not a share of {images} images: with two decimals it is rounded "
+                "too coarsely. Give three or more."
+            )
         return f"That is not a share of {images} images. Score the baseline on the held-back ones."
     if found[0] >= hits / images:
         return f"The baseline is not below the model's {hits / images:.3f}: not ready."
@@ -115,15 +136,29 @@ def wilson(facts):
     if ends is None or len(ends) != 2 or not 0 <= ends[0] <= ends[1] <= 1:
         return "Give two shares from 0 to 1, the lower end first."
     hits, n = facts["held_back"]
-    p = hits / n
-    middle = (p + Z**2 / (2 * n)) / (1 + Z**2 / n)
-    half = Z * math.sqrt(p * (1 - p) / n + Z**2 / (4 * n**2)) / (1 + Z**2 / n)
-    if abs(ends[0] - middle + half) <= NEAR and abs(ends[1] - middle - half) <= NEAR:
+    if is_wilson(ends, hits / n, n, Z):
         return ""
+    for percent, z in LEVELS.items():
+        if is_wilson(ends, hits / n, n, z):
+            return f"That is Wilson's {percent} % interval. Give the 95 % one."
+    p = hits / n
     plain = Z * math.sqrt(p * (1 - p) / n)
     if abs(ends[0] - p + plain) <= NEAR and abs(ends[1] - p - plain) <= NEAR:
         return "That is the normal interval, p ± 1.96 standard errors. Give Wilson's."
+    middle = (p + Z**2 / (2 * n)) / (1 + Z**2 / n)
+    if abs((ends[0] + ends[1]) / 2 - middle) > 2 * NEAR:
+        return (
+            f"It is centred on {(ends[0] + ends[1]) / 2:.3f}, but Wilson's interval of {hits} hits "
+            f"among {n} images on {middle:.3f}. Is it of other images?"
+        )
     return "That is not Wilson's 95 % interval of these hits."
+
+
+def is_wilson(ends, p, n, z):
+    """Whether these are the ends of Wilson's interval with z standard errors."""
+    middle = (p + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
+    return abs(ends[0] - middle + half) <= NEAR and abs(ends[1] - middle - half) <= NEAR
 
 
 def resumes(facts):
@@ -168,7 +203,8 @@ EXERCISE = Write(
         Fact("train_val", "accuracies of best.pt's weights, from 0 to 1: "
                           "[training, validation]", 0.5, accuracies),
         Fact("held_back", "on the held-back data: [hits, number of images]", 0.5, hits_of),
-        Fact("baseline", "the nearest mean's accuracy there, from 0 to 1", 0.5, a_bar),
+        Fact("baseline", "the nearest mean's accuracy there, from 0 to 1, to three decimals or "
+                         "more", 0.5, a_bar),
         Fact("interval", "Wilson's 95 % interval of your accuracy there: [low, high]", 0.5, wilson),
         Fact("resumed", "largest difference of a weight, resumed minus "
                         "uninterrupted", 0.5, resumes),

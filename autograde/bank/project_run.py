@@ -24,9 +24,11 @@ EPOCHS = 3
 BATCH = 6
 VAL_BATCH = 5
 TRIED = 2_000
-"""Label vectors among which `record` looks for one that tells loss from accuracy."""
-CLEAR = 0.01
-"""How far the lowest loss is below the others: rounding on another device moves it by 1e-6."""
+"""Label vectors among which `record` looks for one that tells rules for best.pt apart."""
+CLEAR = 0.005
+"""How far the losses are apart: rounding on another device moves them by 1e-6."""
+TILT = 4.0
+"""How much, at most, one of the tried label vectors prefers labels that fit the order asked for."""
 LEARNT, FALLS = "clearly below that before", 0.9
 """A run has learnt where the loss on training falls below this share; the highest of 360 ends at
 0.75 of where it began."""
@@ -62,38 +64,67 @@ def draw(source: Draw, part: str) -> Case:
         "at": batches * (1 - source.index % 2) + source.integer(1, batches - 1),
     }  # fmt: skip
     if part == "record":
-        case["val"] = _telling_validation(source, case, 1 + source.index % 2)
+        case["val"] = _telling_validation(source, case, (_by_a_hair, _up_and_down)[source.index])
     return case
 
 
-def _telling_validation(source: Draw, case: Case, lowest_by_batches: int) -> list[Tensor]:
-    """Validation on which three epochs differ: the lowest loss, the highest accuracy, the last.
+def _telling_validation(source: Draw, case: Case, order: Callable[..., Any]) -> list[Tensor]:
+    """Validation on which the rules by which best.pt may be written keep different epochs.
 
-    The mean of the batches' mean losses is the lowest in an epoch that is asked for. The training
-    does not see any of it, so the epochs' models are known before it is drawn.
+    The training does not see any of it, so the epochs' models are known before it is drawn.
     """
     with scratch() as folder, undisturbed():
         kit = Kit(case, folder)
         kit.call(reference, 71)
     shape, classes = case["val"][0].shape, case["classes"]
-    rows, best = torch.arange(shape[0]), -torch.inf
+    best = torch.tensor(-torch.inf)
     while best < CLEAR:
         inputs = source.normal(*shape)  # between the classes, where the epochs disagree
         found = [_by_label(kit, kit.states[epoch], inputs, classes) for epoch in range(EPOCHS)]
-        labels = torch.where(
-            source.integers(2, TRIED, len(rows)).bool(),
-            found[0][1].argmax(dim=1),
-            source.integers(classes, TRIED, len(rows)),
-        )
-        first, middle, last = (costs[rows, labels].mean(dim=1) for costs, _ in found)
-        most, fewer, fewest = (hits[rows, labels].sum(dim=1) for _, hits in found)
-        apart = torch.minimum(first, last) - middle  # the lowest loss is the second epoch's
-        apart[(most <= fewer) | (most <= fewest)] = -torch.inf  # the highest accuracy: the first's
-        means = [_mean_of_means(costs[rows, labels]) for costs, _ in found]
-        other, third = (means[epoch] for epoch in range(EPOCHS) if epoch != lowest_by_batches)
-        apart = torch.minimum(apart, torch.minimum(other, third) - means[lowest_by_batches])
+        labels, apart = order(source, *(torch.stack(part) for part in zip(*found, strict=True)))
         best = apart.max()
     return [inputs, labels[apart.argmax()]]
+
+
+def _by_a_hair(source: Draw, costs: Tensor, hits: Tensor) -> tuple[Tensor, Tensor]:
+    """The lowest loss in the second epoch, the highest accuracy in the first.
+
+    The mean of the batches' mean losses is the lowest in the third. Of losses and hits, both
+    [epochs, N, C], come label vectors and how well each fits.
+    """
+    rows = torch.arange(costs.shape[1])
+    labels = torch.where(
+        source.integers(2, TRIED, len(rows)).bool(),
+        hits[0].argmax(dim=1),
+        source.integers(costs.shape[2], TRIED, len(rows)),
+    )
+    first, middle, last = (epoch[rows, labels].mean(dim=1) for epoch in costs)
+    apart = torch.minimum(first, last) - middle
+    first, middle, last = (_mean_of_means(epoch[rows, labels]) for epoch in costs)
+    apart = torch.minimum(apart, torch.minimum(first, middle) - last)
+    most, fewer, fewest = (epoch[rows, labels].sum(dim=1) for epoch in hits)
+    apart[(most <= fewer) | (most <= fewest)] = -torch.inf
+    return labels, apart
+
+
+def _up_and_down(source: Draw, costs: Tensor, hits: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss rises and falls, but not below the first epoch's; the second's accuracy is highest.
+
+    So a loss below that of the epoch before is not the lowest, and accuracy rises with the loss.
+    """
+    rows = torch.arange(costs.shape[1])
+    dearer = costs[1] - torch.maximum(costs[0], costs[2])
+    likes = [TILT * torch.rand(TRIED, 1, 1, generator=source.generator) for _ in range(3)]
+    logits = likes[0] * dearer + likes[1] * hits[1] - likes[2] * hits[0]
+    chance = torch.rand(logits.shape, generator=source.generator).clamp(1e-6, 1 - 1e-6)
+    labels = (logits - (-chance.log()).log()).argmax(dim=2)  # drawn by their odds
+    first, middle, last = (epoch[rows, labels].mean(dim=1) for epoch in costs)
+    apart = torch.minimum(middle - last, last - first)
+    first, _, last = (_mean_of_means(epoch[rows, labels]) for epoch in costs)
+    apart = torch.minimum(apart, last - first)  # so the batches' means do not choose the last
+    few, most, fewer = (epoch[rows, labels].sum(dim=1) for epoch in hits)
+    apart[(most <= few) | (most < fewer)] = -torch.inf
+    return labels, apart
 
 
 def _by_label(kit: Kit, state: Any, inputs: Tensor, classes: int) -> tuple[Tensor, Tensor]:
@@ -328,7 +359,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
 
 
 def _best_after_a_kill(function, case: Case, folder: str) -> Answer:
-    """Of a run that was killed after its best epoch, the second: best.pt's weights, the record."""
+    """Of a run that was killed after its second epoch: best.pt's weights, the record."""
     kit = Kit(case, folder)
     kit.dies_after = 1
     kit.call(function, 75)
@@ -431,6 +462,8 @@ def _best(kit: Kit) -> str:
     if kit.told_late:
         return "unknown, as after_epoch came only after the run"
     held = read_safely(path, map_location="cpu")
+    if isinstance(held, dict) and "model" not in held:
+        return "missing: the file has no key 'model'"
     weights = held.get("model") if isinstance(held, dict) else None
     lowest = min(kit.losses, key=kit.losses.get)
     for epoch in (lowest, *kit.states):
@@ -646,6 +679,13 @@ WRONG = (
                            ('if per == "epoch"', 'if per == "never"')),
      "The weights are those of a constant learning rate: the set-up's scheduler did not step. "
      "schedule_per says when it should."),
+    ("schedule-first", script(
+        ("            optimizer.step()\n            if per == \"update\":\n"
+         "                scheduler.step()\n",
+         "            if per == \"update\":\n                scheduler.step()\n"
+         "            optimizer.step()\n")),
+     "The weights are those of a schedule that steps before the optimizer in each update, so that "
+     "the first learning rate is never used. Call optimizer.step() first."),
     ("own-loss", script(("loss_fn(model(inputs), targets).backward()",
                          "nn.functional.cross_entropy(model(inputs), targets).backward()")), ""),
     ("never-cleared", script(("            optimizer.zero_grad()\n", "")), ""),
@@ -665,6 +705,30 @@ WRONG = (
      "best.pt holds the weights of the epoch with the highest validation accuracy. Save those with "
      "the lowest validation loss, which here is a different epoch."),
     ("best-by-accuracy", best_by_accuracy, ""),
+    ("best-rises", script(("            best = loss\n", ""),
+                          ("        state = {", "        best = loss\n        state = {")),
+     "best.pt was overwritten in an epoch whose validation loss is below that of the epoch before, "
+     "but not the lowest so far. The loss to beat must never rise: keep the lowest of all epochs."),
+    ("best-rises", script(("if loss < best:",
+                           "if loss <= best or accuracies[-1] >= max(accuracies):")), ""),
+    ("best-by-either", script(("if loss < best:", "if loss < best or "
+                               "accuracies[-1] > max(accuracies[:-1], default=-1):"),
+                              ("  best = loss\n", "  best = min(best, loss)\n")),
+     "best.pt was also overwritten in an epoch whose validation accuracy was the highest so far, "
+     "although its loss was not the lowest. Let the validation loss alone decide."),
+    ("best-by-reference", script((BEST_PT, "            reference = model.state_dict()\n"),
+                                 (LAST_PT, LAST_PT + "        if 'reference' in locals():\n"
+                                  "            torch.save({'model': reference}, "
+                                  "folder / 'best.pt')\n")),
+     "best.pt holds the last epoch's weights, but after a kill it keeps those from before. Were "
+     "the best weights kept as model.state_dict()? Its tensors are the model's own and go on "
+     "changing: save them at once, or clone each."),
+    ("no-model-key", script(('torch.save({"model": model.state_dict()}, folder / "best.pt")',
+                             'torch.save(model.state_dict(), folder / "best.pt")')),
+     "best.pt has no key 'model'. Save a dictionary: {'model': model.state_dict()}."),
+    ("no-model-key", script(('torch.save({"model": model.state_dict()}, folder / "best.pt")',
+                             'torch.save({"state_dict": model.state_dict()}, '
+                             'folder / "best.pt")')), ""),
     ("best-is-loaded", script((END, "    best_state = torch.load(folder / 'best.pt')\n"
                                     "    model.load_state_dict(best_state['model'])\n" + END)),
      "The model ends with the weights of an earlier epoch. best.pt keeps those; leave the model "
@@ -690,7 +754,8 @@ WRONG = (
 SURE = ("starts-again", "list-forgotten", "epoch-repeated", "told-too-early", "never-told",
         "told-after-the-run", "told-from-one", "no-best", "no-record",
         "still-running", "scale-not-noted", "best-is-last",
-        "best-is-loaded", "best-by-accuracy", "best-forgotten", "best-at-the-end",
+        "best-is-loaded", "best-by-accuracy", "best-rises", "best-by-either", "no-model-key",
+        "best-by-reference", "schedule-first", "best-forgotten", "best-at-the-end",
         "optimizer-forgotten", "schedule-forgotten", "order-forgotten", "draws-forgotten",
         "train-mode-once", "validates-in-train-mode", "epochs-more", "dropout-unseeded",
         "epochs-left", "data-not-identified")  # fmt: skip
@@ -733,7 +798,7 @@ EXERCISE = Exercise(
         "died": "whether the kill ended the first call",
         "learnt": "the training loss after the uninterrupted run",
         "begins": "what the first update after the kill finds different from the uninterrupted run",
-        "best_resumed": "the weights in best.pt of a run that was killed after its best epoch",
+        "best_resumed": "the weights in best.pt of a run that was killed after its second epoch",
         "apart": "the largest difference of a weight from the uninterrupted run",
         "made": "the number of updates in the second call",
         "as_whole": "whether the accuracies are those of the uninterrupted run",

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import torch
@@ -40,13 +40,20 @@ SUBSET = 0.6
 PASSES = 24
 """Which images never come: one that drop_last leaves out by halves is missed in 1e-7 of cases."""
 
+FIRST_UPDATES, EXPLODES = 6, 100
+"""In which no loss may be so many times the first: Adam at 1 gives 144 with 64 units and more with
+more, at 0.1 at most 35 with 512."""
+CRAWLS = 1e-5
+"""A rate below which a set-up that learns nothing is told of its rate."""
 
 RUNS_WITH = "absent, or as long as the run"
+ALL = "all of its images, unchanged"
+CHANGED = "images that are not in data"
 
 
 def draw(source: Draw, part: str) -> Case:
     """Which digits, how many, and how they are cut; a contract is looked at with any sizes."""
-    sizes = (60, 60, 520)  # several batches for a batch size of up to 256
+    sizes = (520, 60, 60)  # several batches for a batch size of up to 256
     return {
         "part": part,
         "classes": source.integer(4, 9),
@@ -80,10 +87,11 @@ def run(function, case: Case, device: torch.device) -> Answer:
         return _contract(make(case["seed"]), data)
     if case["part"] == "seed":
         return _seeded(make, case["seed"])
-    _outputs(make(case["seed"])["model"], data["val"][0])  # another one: eval() is not undone
+    other = make(case["seed"])  # what is done to it is not undone
+    _outputs(other["model"], data["val"][0])
     setup = make(case["seed"])
     if case["part"] == "ladder":
-        return {"rungs": _rungs(setup, data, as_it_was)}
+        return {"rungs": _rungs(setup, other, data, as_it_was)}
     report = diagnose(_known(setup, data))
     as_it_was()
     return {"findings": [found.id for found in report.findings if found.is_alarm]}
@@ -144,19 +152,16 @@ def _contract(setup: dict[str, Any], data: dict[str, Any]) -> Answer:
     shape = list(outputs.shape)
     per_image = len(shape) == 2 and shape[0] == len(targets)
     rest = len(passes["train_loader"][0][1])  # drop_last may leave out less than a batch
-    missing = {key: _missing(passes[key], data[side][0]) for key, side in
-               (("train_loader", "train"), ("val_loader", "val"))}  # fmt: skip
-    more = [batch for _ in range(PASSES) for batch in setup["train_loader"]]
-    never = _missing([*passes["train_loader"], *more], data["train"][0])
+    more = (batch for _ in range(PASSES) for batch in setup["train_loader"])
     return {
         "untrained": untrained(setup),
         "breaches": sorted(breaches),
         "outputs": f"{shape[1]} per image" if per_image
         else f"a tensor {shape} for {len(targets)} images",
-        "train_missing": never or missing["train_loader"] * (missing["train_loader"] >= rest),
-        "val_missing": missing["val_loader"],
-        "shuffled": not torch.equal(joined(passes["train_loader"]), data["train"][0][
-            : len(joined(passes["train_loader"]))]),
+        "train_images": _held(passes["train_loader"], data, "train", spare=rest - 1, more=more),
+        "val_images": _held(passes["val_loader"], data, "val"),
+        "shuffled": (order := _order(passes["train_loader"])) != data["train"][1].tolist()[
+            : len(order)],
         "schedule": _schedule(setup),
     }  # fmt: skip
 
@@ -187,12 +192,15 @@ def _schedule(setup: dict[str, Any]) -> str:
     scheduler, per = setup.get("scheduler"), setup.get("schedule_per", "epoch")
     if scheduler is None:
         return RUNS_WITH
-    planned = EPOCHS * (len(setup["train_loader"]) if per == "update" else 1)
+    batches = len(setup["train_loader"])
+    planned = EPOCHS * (batches if per == "update" else 1)
     length = schedule_length(scheduler)
     if length is not None and abs(length - planned) > 1:  # n rates are n - 1 steps apart
-        units = {"update": EPOCHS, "epoch": EPOCHS * len(setup["train_loader"])}
+        units = {"update": EPOCHS, "epoch": EPOCHS * batches}
         other = {"update": "epoch", "epoch": "update"}[per]
-        if length == units[per]:
+        if per == "update" and length == EPOCHS * (batches - 1) > EPOCHS:
+            return "a batch per epoch shorter than the run"
+        if length == units[per] and (per == "epoch" or batches > 2):  # 2 rounded down are 1
             return f"as many steps as {other}s, taken once per {per}"
         return f"{length} steps long, in a run of {planned}"
     if length is None and _runs_out(_rates(setup["optimizer"], scheduler, planned)):
@@ -234,33 +242,59 @@ def joined(batches: list[Any]) -> Tensor:
     return torch.cat([inputs for inputs, _ in batches])
 
 
+def _order(batches: list[Any]) -> list[Any]:
+    """The targets of all batches, which tell an order of the images from one of other pixels."""
+    return [t for _, targets in batches for t in torch.as_tensor(targets).flatten().tolist()]
+
+
+def _held(
+    batches: list[Any], data: dict[str, Any], side: str, *, spare: int = 0, more: Iterable[Any] = ()
+) -> str:
+    """Which images of data the batches of a pass hold; `spare` may be missing, if `more` do."""
+    images = data[side][0]
+    if not is_unchanged(batches, data):
+        return CHANGED
+    missing = _missing(batches, images)
+    if missing in (0, len(images)):
+        return "none of its images" if missing else ALL
+    never = _missing([*batches, *more], images)
+    return "only some of its images" if never or missing > spare else ALL
+
+
+def is_unchanged(batches: list[Any], data: dict[str, Any]) -> bool:
+    """Whether each image in the batches is one of data."""
+    got, known = joined(batches), torch.cat([data[side][0] for side in ("train", "val")])
+    return got.shape[1:] == known.shape[1:] and _rows(got) <= _rows(known)
+
+
 def _missing(batches: list[Any], images: Tensor) -> int:
     """How many of the images no batch of a pass holds."""
-    got = joined(batches)
-    if got.shape[1:] != images.shape[1:]:
-        return len(images)
-    held = {row.numpy().tobytes() for row in got.float().contiguous()}
+    held = _rows(joined(batches))
     return sum(row.numpy().tobytes() not in held for row in images.contiguous())
+
+
+def _rows(images: Tensor) -> set[bytes]:
+    return {row.numpy().tobytes() for row in images.float().contiguous()}
 
 
 def _seeded(make, seed: int) -> Answer:
     """Weights and orders of two epochs, with the global generator in another state."""
 
-    def seen_in(number: int, own: int) -> tuple[list[Tensor], list[Tensor], nn.Module]:
+    def seen_in(number: int, own: int) -> tuple[list[Tensor], list[list[Any]], nn.Module]:
         torch.manual_seed(1000 + number)
         setup = make(own)
         torch.rand(number + 1)  # somebody else draws
-        orders = [joined(list(setup["train_loader"])) for _ in range(2)]
+        orders = [_order(list(setup["train_loader"])) for _ in range(2)]
         return [p.detach().clone() for p in setup["model"].parameters()], orders, setup["model"]
 
     elsewhere = in_a_process(lambda: seen_in(3, seed)[:2])
     first, again, other = map(seen_in, range(3), (seed, seed, seed + 1))
     return {
         "same_weights": _equal(first[0], again[0]) and _equal(first[0], elsewhere[0]),
-        "same_order": _equal(first[1], again[1]) and _equal(first[1], elsewhere[1]),
+        "same_order": first[1] == again[1] == elsewhere[1],
         "other_weights": not _equal(first[0], other[0]),
-        "other_order": not _equal(first[1][:1], other[1][:1]),
-        "another_order": not _equal(first[1][:1], first[1][1:]),
+        "other_order": first[1][0] != other[1][0],
+        "another_order": first[1][0] != first[1][1],
         "fresh": first[2] is not again[2],
     }
 
@@ -269,8 +303,19 @@ def _equal(first: list[Tensor], second: list[Tensor]) -> bool:
     return len(first) == len(second) and all(map(torch.equal, first, second))
 
 
-def _rungs(setup: dict[str, Any], data: dict[str, Any], as_it_was: Callable[[], None]) -> str:
-    """How far the ladder is climbed, of the four rungs below the learning-rate finder."""
+def _rungs(
+    setup: dict[str, Any], other: dict[str, Any], data: dict[str, Any], as_it_was: Any
+) -> str:
+    """How far the ladder is climbed, of the four rungs below the learning-rate finder.
+
+    What keeps luck from deciding comes first: images that are not those of data, updates that are
+    far too large. The other set-up is spent on that.
+    """
+    if not is_unchanged(list(other["train_loader"]), data):
+        return f"not climbed: batches hold {CHANGED}"
+    if not _why(other, data) and _explodes(other):
+        as_it_was()
+        return f"not climbed: the loss is soon {EXPLODES} times the first"
     known = _known(setup, data)
     known.pop("scheduler", None)
     report = climb(known, top=4, subset=SUBSET, explain=False)
@@ -278,17 +323,45 @@ def _rungs(setup: dict[str, Any], data: dict[str, Any], as_it_was: Callable[[], 
     failed = [rung for rung in report.rungs if rung.passed is False]
     if not failed:
         return "passed"
-    at = f"stopped at rung {failed[0].number}, {failed[0].title}"
-    return f"{at}, with probabilities" if _softmax_twice(setup, data) else at
+    why = _why(setup, data)
+    return f"stopped, {why or f'at rung {failed[0].number}, {failed[0].title}'}"
 
 
-def _softmax_twice(setup: dict[str, Any], data: dict[str, Any]) -> bool:
-    """Whether a loss that takes the softmax itself is handed numbers that add up to 1."""
-    if not isinstance(setup["loss_fn"], nn.CrossEntropyLoss):
-        return False
+def _why(setup: dict[str, Any], data: dict[str, Any]) -> str:
+    """What is seen of a set-up that would keep any model from learning."""
+    loss_fn = setup["loss_fn"]
+    if all(not p.any() for p in setup["model"].parameters()):
+        return "with parameters that are all 0"
     with torch.no_grad():
         outputs = setup["model"].eval()(data["val"][0])
-    return bool((outputs >= 0).all()) and torch.allclose(outputs.sum(1), torch.ones(len(outputs)))
+    if outputs.ndim != 2:
+        return ""
+    sums = outputs.sum(1) if (outputs >= 0).all() else None
+    if isinstance(loss_fn, nn.NLLLoss) and not _are_ones(outputs.exp().sum(1)):
+        return "with a loss that takes log-probabilities"
+    if isinstance(loss_fn, nn.CrossEntropyLoss) and sums is not None:
+        return "with probabilities" if _are_ones(sums) else "without any negative output"
+    if max(group["lr"] for group in setup["optimizer"].param_groups) < CRAWLS:
+        return f"at a rate below {CRAWLS:g}"
+    return ""
+
+
+def _are_ones(sums: Tensor) -> bool:
+    return torch.allclose(sums, torch.ones_like(sums))
+
+
+def _explodes(setup: dict[str, Any]) -> bool:
+    """Whether a loss of the first updates is far above the first; the schedule does not step."""
+    model, optimizer, losses = setup["model"].train(), setup["optimizer"], []
+    batches = (batch for _ in range(FIRST_UPDATES) for batch in setup["train_loader"])
+    with undisturbed():
+        for inputs, targets in islice(batches, FIRST_UPDATES):
+            optimizer.zero_grad()
+            loss = setup["loss_fn"](model(inputs), targets)
+            losses.append(loss.item())
+            loss.backward()
+            optimizer.step()
+    return max(losses) > EXPLODES * losses[0] > 0
 
 
 SOUND = """
@@ -426,6 +499,50 @@ def kept_from_before(data, seed, epochs):
     return _kept.setdefault(f"{data['train'][0].shape}", plain(data, seed, epochs))
 
 
+def only_some(rows: str) -> Callable[..., Any]:
+    """A set-up whose training leaves images out."""
+    return sound(("    train_loader =", f"    train_set = {rows}\n    train_loader ="))
+
+
+tenth_left_out = only_some(
+    "TensorDataset(*(part[len(targets) // 10 :] for part in train_set.tensors))"
+)
+weighted_draws = sound(("shuffle=True, generator=own", "generator=own, sampler=torch.utils.data."
+                        "WeightedRandomSampler(1 / torch.bincount(targets)[targets], len(targets), "
+                        "generator=own)"))  # fmt: skip
+incomplete_validation = sound(("DataLoader(val_set, 64)", "DataLoader(val_set, 8, drop_last=True)"))
+normalised_again = sound(("TensorDataset(*data[side])",
+                          "TensorDataset((data[side][0] - data['mean']) / data['std'], "
+                          "data[side][1])"))  # fmt: skip
+clipped = sound(("TensorDataset(*data[side])",
+                 "TensorDataset(data[side][0].clamp(-1, 1), data[side][1])"))  # fmt: skip
+only_training_normalised = only_some(
+    "TensorDataset((inputs - data['mean']) / data['std'], targets)"
+)
+
+
+def collated(change: str) -> Callable[..., Any]:
+    """A set-up that changes the training images of each batch, by the global generator."""
+    return sound(
+        (
+            LOADER,
+            LOADER[:-1] + ", collate_fn=lambda pairs: (torch.stack("
+            f"[{change} for x, _ in pairs]), torch.stack([y for _, y in pairs])))",
+        )
+    )
+
+
+noisy = collated("x + 0.1 * torch.randn_like(x)")
+flipped = collated("x.flip(-1) if torch.rand(()) < 0.5 else x")
+relu_last = sound((LAST, LAST + ", nn.ReLU()"))
+zero_weights = sound(("    optimizer =", "    for p in model.parameters():\n"
+                      "        nn.init.zeros_(p)\n    optimizer ="))  # fmt: skip
+exploding = sound((RATE, "lr=1.0"))
+one_cycle_rounded_down = sound((END, END + """
+        scheduler=torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, 0.02, total_steps=epochs * (len(targets) // 32)),
+        schedule_per="update",
+"""))  # fmt: skip
 half_of_training = sound(('*data[side]) for side in ("train", "val"))',
                           '*(part[:: 1 + (side == "train")] for part in data[side])) '
                           'for side in ("train", "val"))'))  # fmt: skip
@@ -438,8 +555,19 @@ WRONG = (
     ("head-only", head_only,
      "Some parameters of the model are not in the optimizer, so they would keep their initial "
      "values. Pass model.parameters() to the optimizer."),
-    ("tiny-rate", tiny_rate, ""),
-    ("huge-rate", huge_rate, ""),
+    ("tiny-rate", tiny_rate,
+     "The learning rate is below 0.00001, and one batch is not memorised with it. Take one about a "
+     "thousand times larger; lr_find suggests which."),
+    ("huge-rate", huge_rate,
+     "A loss of the first updates is more than a hundred times the first one, so the updates are "
+     "far too large. Take a smaller learning rate; lr_find suggests which."),
+    ("huge-rate", exploding, ""),
+    ("relu-last", relu_last,
+     "No output of the model is negative, as after a ReLU. Logits may be any numbers: leave out "
+     "what comes after the last linear layer."),
+    ("zero-weights", zero_weights,
+     "All of the model's parameters begin at 0, so the units of a layer stay alike. Leave the "
+     "layers as torch initialises them."),
     ("ten-outputs", ten_outputs,
      "The model gives ten numbers per image, whatever the data. It should give num_classes."),
     ("one-output-short", seen_outputs, ""),
@@ -456,14 +584,33 @@ WRONG = (
      "Another seed gave the same weights and the same order. Use the seed that is passed in."),
     ("order-ignores-seed", order_ignores_seed, ""),
     ("trains-on-validation", trains_on_validation,
-     "Some training images are in no training batch."),
+     "The training batches hold none of the training images, only validation images. Make "
+     "train_loader of data['train']."),
     ("validates-on-training", validates_on_training,
-     "Some validation images are in no validation batch."),
-    ("likelihood-of-logits", likelihood_of_logits, ""),
+     "The validation batches hold none of the validation images, only training images. Make "
+     "val_loader of data['val']."),
+    ("some-left-out", tenth_left_out,
+     "Some training images are in no batch of an epoch. Each epoch should have all of them: keep "
+     "none back, and draw without replacement, with shuffle=True."),
+    ("some-left-out", half_of_training, ""),
+    ("some-left-out", weighted_draws, ""),
+    ("validation-left-out", incomplete_validation,
+     "Some validation images are in no batch. Each validation should have all of them, also those "
+     "of an incomplete last batch."),
+    ("images-changed", normalised_again,
+     "The batches hold images that are not in data, so something changes them. They are already "
+     "normalised: pass them on as they are, without noise or flips."),
+    ("images-changed", only_training_normalised, ""),
+    ("images-changed", noisy, ""),
+    ("images-changed", flipped, ""),
+    ("images-changed", clipped, ""),
+    ("images-changed", doubled, ""),
+    ("likelihood-of-logits", likelihood_of_logits,
+     "NLLLoss expects log-probabilities, and the model's outputs are none. Use CrossEntropyLoss, "
+     "which takes logits."),
     ("frozen-layer", frozen_layer,
      "Some parameters of the model do not require a gradient, so they would keep their initial "
      "values. All of them should train: leave requires_grad as it is."),
-    ("half-of-training", half_of_training, ""),
     ("length-in-epochs", cosine_of_epochs,
      "The length of the schedule is the number of epochs, but it steps per update, so it ends long "
      "before the run. Make its length epochs * len(train_loader), or schedule_per 'epoch'."),
@@ -474,14 +621,18 @@ WRONG = (
     ("runs-out", lambda_of_epochs,
      "The schedule's learning rate is almost 0 before half of the run is over. In which unit does "
      "its formula count, and in which does it step?"),
+    ("length-rounded-down", one_cycle_rounded_down,
+     "The schedule has one step per epoch less than there are updates: an incomplete last batch is "
+     "an update, too. Make its length epochs * len(train_loader)."),
     ("fixed-length", fixed_length, ""),
-    ("not-normalised", doubled, ""),
     ("kept-from-before", kept_from_before,
      "Two calls gave the same model. Build everything inside make_setup, at each call."),
 )  # fmt: skip
 
 
-SURE = ("no-generator", "never-seeded", "seed-ignored", "kept-from-before", "softmax-last")
+SURE = ("no-generator", "never-seeded", "seed-ignored", "kept-from-before", "softmax-last",
+        "huge-rate", "relu-last", "zero-weights", "tiny-rate", "likelihood-of-logits",
+        "some-left-out", "length-rounded-down")  # fmt: skip
 """One case is enough: orders, weights and findings are not alike by accident."""
 
 EXERCISE = Exercise(
@@ -516,8 +667,8 @@ EXERCISE = Exercise(
         "untrained": "the list of parameters that would not train",
         "breaches": "what breaks the contract of a batch (check_batch shows how)",
         "outputs": "the number of the model's outputs",
-        "train_missing": "the number of training images that are in no batch unchanged",
-        "val_missing": "the number of validation images that are in no batch unchanged",
+        "train_images": "what the training batches hold of data['train']",
+        "val_images": "what the validation batches hold of data['val']",
         "shuffled": "whether a training epoch has a different order from the data",
         "schedule": "the schedule",
         "same_weights": "whether two set-ups with one seed have the same weights",

@@ -437,11 +437,15 @@ def _killed(other: Run) -> Answer:
             "best": _best(other)}  # fmt: skip
 
 
+ENDS = "its end"
+"""What an exception does to a call; the exception stands for a kill."""
+
+
 def _resumed(one: Run, found: dict[str, Any], killed: Answer, begun: Begun) -> Answer:
     """The run that was killed and called again in a folder of its own, against the whole one."""
-    ended = "it ends" if killed["ended"] is None else "it continues"
+    ended = ENDS if killed["ended"] is None else "none: it continues"
     return {
-        "killed": ended if killed["first"] else "it is never called",
+        "killed": ended if killed["first"] else "unknown, as it is never called",
         "epochs": [killed["first"], killed["second"]],
         "weights": _same(found["setup"]["model"].state_dict(), killed["weights"]),
         "best": _same(_best(one), killed["best"]),
@@ -607,6 +611,7 @@ WRONG = (
                        f"{RUN.replace('after_epoch', 'id')}")),
      "after_epoch raised an exception, but the call continued. The exception stands for the kill: "
      "do not catch it."),
+    ("caught", edited((RUN, f"try:\n        {RUN}\n    except Exception:\n        pass")), ""),
     ("set-up-made-again", edited(('"setup": made[-1], ',
                                   '"setup": make_setup(data, seed, epochs), ')),
      "best.pt has learnt, but the model in 'setup' answers as if it had not. Return the set-up "
@@ -692,7 +697,7 @@ EXERCISE = Exercise(
         "noted": "seed and epochs in run.json, compared with those passed in,",
         "split": "what a run with another seed validates on",
         "findings": "the faults of the trained set-up, including the doctor's findings",
-        "killed": "what happens to a call when after_epoch raises an exception",
+        "killed": "the effect on a call of an exception from after_epoch",
         "epochs": "the epochs that after_epoch was called with, before and after the kill,",
         "weights": "the model's last weights, resumed and in one go",
         "best": "the weights in best.pt, resumed and in one go",

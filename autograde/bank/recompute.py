@@ -633,7 +633,11 @@ EXERCISE = Exercise(
         Wrong("marks-the-inputs", marks_the_inputs,
               "Inputs that need no gradient got one. requires_grad_() changes the tensor that was "
               "passed in: call it on inputs.detach()."),
-        Wrong("all-parameters", all_parameters),
+        Wrong("all-parameters", all_parameters,
+              "The gradient of a tensor that requires none was asked for, e.g. of a frozen "
+              "weight. Ask only for parameters whose requires_grad is True.",
+              raises=r"^RuntimeError: One of the differentiated Tensors does not require grad",
+              sure=True),
         Wrong("outputs-kept", outputs_kept,
               "The block ran again, and still more than its inputs was in memory until then: its "
               "outputs or activations, as saved tensors or as attributes of ctx. Keep the inputs, "

@@ -216,7 +216,23 @@ def _apart_from(found, ends, half, *, waits):
     return (
         f"{wrong}each end is {errors:.2f} standard errors of the mean away from it, and for "
         f"{len(found)} seeds Student's t says {quantile:.2f}."
+        + _named_width(errors, half / quantile, n)
     )
+
+
+def _named_width(errors, error, n):
+    """The mistake that gives so many standard errors, if just one does and ends are as typed."""
+    from scipy.stats import t
+
+    quantile = t.ppf(0.975, n - 1)
+    known = {
+        math.sqrt(n) * quantile: " Was the deviation divided by √n?",
+        t.ppf(0.95, n - 1): f" {t.ppf(0.95, n - 1):.2f} belongs to a 90 % interval.",
+        t.ppf(0.975, n): f" {t.ppf(0.975, n):.2f} belongs to n degrees of freedom; use n - 1.",
+        NORMAL: f" {NORMAL} belongs to a normal distribution.",
+    }
+    close = [text for width, text in known.items() if abs(errors - width) < OFF_CENTRE / error]
+    return close[0] if len(close) == 1 else ""
 
 
 def follows(facts):

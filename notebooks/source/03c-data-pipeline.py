@@ -278,7 +278,7 @@ TrainingArithmetic()
 # %% exercise 03c.counts
 ### BEGIN SOLUTION
 batches = -(-q.n // q.b)
-counts = {"last": q.n - (batches - 1) * q.b, "a": q.e * -(-batches // q.k),
+counts = {"all": batches, "last": q.n - (batches - 1) * q.b, "a": q.e * -(-batches // q.k),
           "b": q.e * (batches // q.k), "one": q.e * q.n}
 ### END SOLUTION
 
@@ -502,8 +502,8 @@ if ready(LineDataset, collate):
 # example is dropped, since BatchNorm cannot train on it (B30); a larger one is kept.
 
 # %% exercise 03c.loaders
-# Return two `DataLoader`s without workers. There is no prescribed order: the check only compares your
-# orders with each other.
+# Return two `DataLoader`s without workers, made with nothing from `course`. There is no prescribed order:
+# the check only compares your orders with each other.
 def make_loaders(train_set, val_set, batch_size, seed):
     """A training and a validation loader.
 

@@ -220,7 +220,8 @@ def make_setup(data, seed, epochs):
 
     Returns:
         A dictionary. "model": gives logits [B, C], one number for each of C classes and B images;
-        all of its parameters train. "loss_fn": a function of logits and targets. "optimizer".
+        all of its parameters train. "loss_fn": a function of logits and targets. "optimizer": no
+        loss of the first updates is over 100 times the first one.
         "train_loader": all training images, unchanged, in every epoch, in a newly drawn order; at
         most an incomplete last batch is left out. "val_loader": all validation images. Both are
         DataLoaders of pairs. If there is a schedule: "scheduler", and "schedule_per", which says
@@ -313,7 +314,7 @@ def train(make_setup, data, folder, seed, epochs, after_epoch):
     The set-up's model ends with the weights of the last epoch, bit for bit those of a run that
     was not killed. A call on a finished run makes no update. The folder must hold best.pt, a
     dictionary whose "model" has the weights of the epoch with the lowest validation loss, and
-    run.json, which the engine writes, with "seed", "settings" (including "epochs", and the "mean"
+    run.json, which the engine writes (in your own loop, you do), with "seed", "settings" (including "epochs", and the "mean"
     and "std" of data), "data" (its "train" identifies the training images and targets),
     "versions" (with "torch") and "status", which ends as "finished".
     """

@@ -42,7 +42,7 @@ def walked(n, b, k, e):
             updates["b"] += (i + 1) % k == 0
             if waiting == k or i == len(batches) - 1:
                 updates["a"], waiting = updates["a"] + 1, 0
-    return {"last": len(batches[-1]), **updates}
+    return {"all": len(batches), "last": len(batches[-1]), **updates}
 
 
 @pytest.mark.parametrize("name", NAMES)

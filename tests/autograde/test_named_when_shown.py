@@ -57,7 +57,6 @@ IN_A_HIDDEN_PART = {
     "04a.warmup-cosine": "nothing-after-the-end rise-from-the-floor not-below-the-floor "
     "divides-by-no-warmup",
     "05.errors": "fails-without-mistakes",
-    "05.setup": "huge-rate",
     "05.whole": "starts-again never-told caught set-up-made-again split-drawn-again "
     "never-trained far-too-fast validates-on-training",
 }

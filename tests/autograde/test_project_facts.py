@@ -4,6 +4,7 @@ import math
 from statistics import fmean, pstdev, stdev
 
 import pytest
+import torch
 from scipy.stats import t
 
 from autograde import bank
@@ -13,6 +14,16 @@ from course.analysis.scores.intervals import wilson_interval
 
 POINTS = [0.8, 0.0, 1.6, 0.8, 2.4, 0.8]
 SETTINGS = {"lr": 0.004, "hidden": 64}
+
+
+OF_590 = wilson_interval(431, 590)
+NOTE_OF_590 = {
+    **bank.load("05.readiness").example,
+    "held_back": [431, 590],
+    "train_val": [0.93, 0.78],
+    "baseline": 389 / 590,
+    "interval": [OF_590.low, OF_590.high],
+}
 
 
 def ends(quantile, error=None):
@@ -45,6 +56,10 @@ def test_an_ablation_that_agrees_with_itself_is_accepted():
     "interval, says",
     [
         (ends(1.96), "1.96 standard errors"),
+        (ends(1.96), "belongs to a normal distribution"),
+        (ends(t.ppf(0.95, 5)), "belongs to a 90 % interval"),
+        (ends(t.ppf(0.975, 6)), "use n - 1"),
+        (ends(t.ppf(0.975, 5), stdev(POINTS)), "divided by √n?"),
         (ends(t.ppf(0.95, 5)), "2.02 standard errors"),  # one-sided: not to be called 1.96
         (ends(t.ppf(0.975, 6)), "2.45 standard errors"),
         (ends(1, stdev(POINTS)), f"{math.sqrt(6):.2f} standard errors"),
@@ -100,6 +115,31 @@ def test_a_note_of_a_project_is_refused_where_it_cannot_be_so(key, value, says):
     example = bank.load("05.readiness").example
     assert refused("05.readiness", example) == {}
     assert says in refused("05.readiness", {**example, key: value})[key]
+
+
+@pytest.mark.parametrize(
+    "share, says",
+    [
+        (389 / 590, ""),
+        (float(torch.tensor(389 / 590)), ""),
+        (0.659, ""),
+        (0.6593, ""),
+        (0.66, "three or more"),
+        (161 / 240, "not a share of 590"),  # within 0.0006 of one
+        (0.67083, "not a share of 590"),
+    ],
+)
+def test_a_bar_is_a_share_of_the_images_held_back(share, says):
+    said = refused("05.readiness", {**NOTE_OF_590, "baseline": share}).get("baseline", "")
+    assert says in said and bool(says) == bool(said)
+
+
+def test_an_interval_of_another_level_or_of_other_images_is_named():
+    narrow, other = wilson_interval(431, 590, confidence=0.9), wilson_interval(187, 240)
+    for interval, says in ((narrow, "Wilson's 90 %"), (other, "Is it of other images?")):
+        note = {**NOTE_OF_590, "interval": [interval.low, interval.high]}
+        said = refused("05.readiness", note).get("interval", "")
+        assert says in said
 
 
 def test_an_interval_object_is_an_interval():
