@@ -5,8 +5,8 @@ An id has a home wherever something computes it, tests it, shows it or asks for 
 - worked numbers and claims by the id they register, contradictions by their row;
 - museum exhibits by the name of their file (`b08_double_softmax.py`);
 - exercises and widgets by their `ledger=(...)` argument;
-- code, figures and widgets of `course/` whose docstring cites the id (`Source: ...; ledger C07,
-N51`);
+- code, figures and widgets of `course/` whose docstring cites the id (`Source: ...;
+  ledger C07, N51`);
 - notebooks by the ids that they mention.
 
 All of this is read from source text, without imports: it takes less time than importing torch.

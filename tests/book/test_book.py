@@ -1,6 +1,11 @@
 """What the book's pages are made of, without making it: parts, links, addresses, jobs."""
 
+import ast
+import inspect
 import json
+import re
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -157,3 +162,14 @@ def test_sphinx_reads_what_the_build_knows(tmp_path):
 
     about = json.loads(json.dumps(about_now()))
     assert {"torch", "Python", "date", "commit"} <= set(about)
+
+
+def test_what_goes_on_in_a_list_of_a_docstring_is_indented():
+    """Else the list ends there, and what is quoted across the two lines becomes a broken link."""
+    for path in sorted((Path(__file__).parents[2] / "course").rglob("*.py")):
+        text = path.read_text("utf-8")
+        for node in ast.walk(ast.parse(text)) if re.search("^ *- ", text, re.MULTILINE) else ():
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                for line, after in pairwise(inspect.cleandoc(node.value).splitlines()):
+                    goes_on = line.startswith("- ") and after
+                    assert not goes_on or after.startswith(("- ", "  ")), f"{path.name}: {after}"
