@@ -38,9 +38,8 @@ def written_by_hand(exercise: Exercise) -> Iterator[None]:
     operators = operators_of(exercise)
     absent = modules_named(exercise) - sys.modules.keys()
     try:
-        for function in functions:
-            refused = refusal(called(function), exercise.name)
-            function.__code__ = refused.replace(co_freevars=function.__code__.co_freevars)
+        for function, code in zip(functions, codes, strict=True):
+            function.__code__ = refusal(called(function), exercise.name, code.co_freevars)
         sys.modules.update(dict.fromkeys(absent))  # so that it is not imported meanwhile
         with without_operators(operators, exercise.name), as_written(exercise):
             yield
@@ -207,8 +206,10 @@ def refusing(exercise: Exercise) -> list[FunctionType]:
     if operators := frozenset(name.strip("_") for name in operators_of(exercise)):
         loaded = (sys.modules[name] for name in TWINS if name in sys.modules)
         found += [f for module in loaded for f in _twins_of(operators, module)]
-    of_modules = [f for f in found if _can_refuse(f)]
-    return list(dict.fromkeys([*_always_refusing(exercise), *of_modules]))
+    always = _always_refusing(exercise)
+    if not found:
+        return always
+    return list(dict.fromkeys([*always, *(f for f in found if _can_refuse(f))]))
 
 
 def _always_refusing(exercise: Exercise) -> list[FunctionType]:
@@ -390,11 +391,13 @@ def names_in(code: CodeType) -> set[str]:
 
 
 @cache
-def refusal(name: str, asked: str) -> CodeType:
-    """Code that only reports that it may not be called."""
+def refusal(name: str, asked: str, free: tuple[str, ...] = ()) -> CodeType:
+    """Code that only reports that it may not be called, with the free variables of the code whose
+    place it takes."""
     text = why_not(name, asked)
     code = _refusing_code()
-    return code.replace(co_consts=tuple(text if c == WHY else c for c in code.co_consts))
+    consts = tuple(text if c == WHY else c for c in code.co_consts)
+    return code.replace(co_consts=consts, co_freevars=free)
 
 
 def why_not(name: str, asked: str) -> str:

@@ -143,8 +143,8 @@ def _take_answers(exercises: list[Exercise]) -> None:
     for function in functions:
         code = function.__code__
         if code.co_filename in asked and function not in needed:
-            refusing = refusal(function.__name__, asked[code.co_filename])
-            function.__code__ = refusing.replace(co_freevars=code.co_freevars)
+            asks = asked[code.co_filename]
+            function.__code__ = refusal(function.__name__, asks, code.co_freevars)
             vars(function).pop("__source__", None)
     _take_texts({exercise.run.__module__ for exercise in exercises}, needed)
     for exercise in exercises:
