@@ -148,6 +148,7 @@ def _expected_in_words(what: str, difference: Difference) -> str:
     if expected in EMPTY:
         return f"{what} should be empty, but yours is {got}."
     yours = "it is" if expected == "nothing" else "yours is"
+    yours = "yours are" if expected.startswith("those ") else yours
     return f"{what} should be {expected}, but {yours} {got}."
 
 

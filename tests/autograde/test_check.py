@@ -402,6 +402,7 @@ def test_lists_of_unlike_length_are_told_apart_by_their_length():
         ("in the inputs, entry", "[0]", "2", "in the inputs, entry [0] should be 2, but yours is"),
         ("copies(), by side, at", "[1]", "2", "copies(), by side, at [1] should be 2, but yours"),
         ("the losses:", "", "[1, 2]", "the losses: expected [1, 2], but got 3."),
+        ("the weights", "", "those of 2", "the weights should be those of 2, but yours are 3."),
     ],
 )
 def test_a_field_that_is_wrong_as_a_whole_has_no_place(says, where, expected, text):
