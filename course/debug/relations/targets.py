@@ -14,6 +14,7 @@ from course.debug.probes.thresholds import OFTEN, TINY
 from course.debug.relations.ahead import left_out
 from course.debug.relations.joining import read_by_the_model
 from course.debug.relations.program import program_of
+from course.debug.relations.steps import Step
 from course.state.nested import tensors_in
 
 OF_CLASSES = {"cross_entropy", "nll_loss"}
@@ -145,7 +146,7 @@ def own_label(session: Session) -> Iterator[Finding]:
             raise NotChecked(
                 "the loss's targets are not the labels of the batch, or mixtures of them"
             )
-        if int(y.max()) >= pull.shape[1]:
+        if int(y.max()) >= pull.shape[1] or not _are_scored(program_of(session).step(batch)):
             raise NotChecked("outputs do not have one column per class, e.g. positions in a plane")
         nearest, clear = _origin(inputs, x)
         own = y.to(pull.device)[nearest]
@@ -168,6 +169,17 @@ def own_label(session: Session) -> Iterator[Finding]:
             {"inputs": seen, "pulled_to_their_label": right, "mixtures": mixtures},
             "loss = lam * F.cross_entropy(out, y) + (1 - lam) * F.cross_entropy(out, y[p])",
         )  # fmt: skip
+
+
+def _are_scored(step: Step) -> bool:
+    """What each cross-entropy gets is in the order of the outputs: not e.g. distances of places in
+    a plane from those of other rows."""
+    outputs = step.outputs[0]
+    return all(
+        e.inputs.shape == outputs.shape
+        and float((e.inputs.argmax(1) == outputs.argmax(1)).double().mean()) > OFTEN
+        for e in step.losses
+    )
 
 
 def _pulled(session: Session, batch: object) -> tuple[Tensor, Tensor, list[Tensor]]:
