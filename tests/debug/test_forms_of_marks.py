@@ -8,7 +8,16 @@ from torch.nn import functional as F
 from course.debug.probes import answers, schedule, splits
 from course.debug.probes.session import Session
 from course.debug.probes.setup import as_setup
-from course.debug.relations import cosines, matched, members, padding, referenced, targets
+from course.debug.relations import (
+    cosines,
+    hidden,
+    matched,
+    members,
+    padding,
+    referenced,
+    targets,
+)
+from course.debug.relations import model as models
 from tests.debug.faulty.eighth.kit import gen
 from tests.debug.faulty.sixth.kit import blobs, loaders, mlp, numbers, trained
 from tests.debug.told import cases, said
@@ -258,3 +267,77 @@ def test_cosines_of_both_ways_need_a_temperature(kind, is_told):
 
     made = trained(model, torch.optim.Adam(model.parameters()), loaders(x, x.flip(1)), loss_of)
     assert said(cosines.scaled, made) == ["targets-out-of-reach"] * is_told
+
+
+class Pairs(nn.Module):
+    """A table [B, B] over rows of two kinds."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.one, self.two, self.kind = mlp(8, 6, 16), mlp(8, 6, 16), kind
+
+    def forward(self, x, t):
+        over = 0 if "batch" in self.kind else 1
+        a, b = F.normalize(self.one(x), dim=over), F.normalize(self.two(t), dim=over)
+        table = a @ b.T
+        if "centred" in self.kind:
+            table = table - table.mean(0) - table.mean(1, keepdim=True)
+        if "shares" in self.kind:
+            table = (5 * table).softmax(1)
+        if "scaled" in self.kind:
+            table = table / table.std()
+        return table.log_softmax(0) if "logs" in self.kind else table
+
+
+@cases(faulty=["batch", "batch, logs", "batch, shares"],
+       sound=["rows", "rows, shares", "rows, logs", "rows, centred", "rows, scaled"])  # fmt: skip
+def test_an_entry_of_a_table_depends_on_its_two_rows(kind, is_told):
+    torch.manual_seed(0)
+    x = torch.randn(128, 8, generator=gen(2))
+    data, net = loaders(x, torch.tanh(x.roll(1, 1)), x[:, 0], batch=16), Pairs(kind)
+
+    def loss_of(m, batch):
+        return F.cross_entropy(m(batch[0], batch[1]), torch.arange(len(batch[0])))
+
+    made = trained(net, torch.optim.Adam(net.parameters()), data, loss_of)
+    assert said(models.rows, made) == ["rows-mixed"] * is_told
+
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(17, 12), nn.Linear(12, 16)
+
+    def forward(self, ids):
+        h = self.words(ids)
+        return self.head(h + h.mean(1, keepdim=True))
+
+
+@cases(faulty=["chosen", "by a mark of the loss"],
+       sound=["hidden", "restored whole", "counted without padding"])  # fmt: skip
+def test_places_that_a_batch_marks_are_hidden_in_training_as_in_evaluation(kind, is_told):
+    torch.manual_seed(0)
+    ids = torch.randint(0, 16, (160, 10), generator=gen(6))
+    marks = torch.rand(ids.shape, generator=gen(7)) < 0.3
+    if "padding" in kind:
+        marks = torch.arange(10) < torch.randint(3, 10, (160, 1), generator=gen(8))
+    data, net = loaders(ids, marks, batch=32), Words()
+
+    def cost(m, x, marked, given):
+        if "mark of" in kind:
+            return F.cross_entropy(m(given).mT, x.masked_fill(~marked, -100))
+        return F.cross_entropy(m(given)[marked], x[marked])
+
+    def loss_of(m, batch):
+        x, marked = batch
+        return cost(m, x, marked, x.masked_fill(marked, 16) if kind == "hidden" else x.clone())
+
+    @torch.no_grad()
+    def evaluate():
+        hides = kind not in ("restored whole", "counted without padding")
+        sums = [cost(net, x, k, x.masked_fill(k, 16) if hides else x) for x, k in data[1]]
+        return {"val_loss": float(sum(sums)) / len(sums)}
+
+    adam = torch.optim.Adam(net.parameters())
+    made = trained(net, adam, data, loss_of, evaluate=evaluate)
+    assert said(hidden.marked, made) == ["target-in-inputs"] * is_told
