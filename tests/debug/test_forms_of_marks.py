@@ -1,9 +1,11 @@
 """Marks, lists and references that are meant, beside slips that look like them."""
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
 from course.debug.probes import answers, schedule, splits
 from course.debug.probes.session import Session
@@ -43,6 +45,53 @@ def test_rows_without_a_label_are_pulled_to_none(kind, is_told):
 
     made = trained(model, torch.optim.Adam(model.parameters()), loaders(x, y), loss_of)
     assert said(targets.own_label, made) == ["labels-shuffled"] * is_told
+
+
+class Places(nn.Module):
+    """A loss that compares outputs [B, D] with its own row for each class."""
+
+    def __init__(self, way, d):
+        super().__init__()
+        self.rows, self.way = nn.Parameter(torch.randn(4, d, generator=gen(5))), way
+
+    def forward(self, z, y):
+        if self.way == "centres":
+            return F.cross_entropy(-torch.cdist(z, self.rows).square(), y)
+        scale = 1 if self.way == "fixed rows" else 8
+        z, rows = (F.normalize(t, dim=1) for t in (z, self.rows))
+        margin = 0.2 * F.one_hot(y, 4) if self.way == "margin" else 0
+        return F.cross_entropy(scale * (z @ rows.T - margin), y)
+
+
+@pytest.mark.parametrize("d", [4, 8])
+@pytest.mark.parametrize("way", ["centres", "proxies", "margin", "fixed rows"])
+def test_a_column_of_outputs_need_not_be_a_class(way, d):
+    torch.manual_seed(0)
+    (x, y), model, loss = blobs(256), mlp(8, d), Places(way, d)
+    if way == "fixed rows":
+        loss.requires_grad_(False)
+    learned = [p for p in [*model.parameters(), *loss.parameters()] if p.requires_grad]
+    made = trained(model, torch.optim.Adam(learned), loaders(x, y),
+                   lambda m, b: loss(m(b[0]), b[1]))  # fmt: skip
+    assert said(targets.own_label, made) == []
+
+
+@cases(faulty=["shuffled"], sound=["renamed"])
+def test_labels_of_other_names_are_not_shuffled(kind, is_told):
+    """Each batch holds as many of each class, so that a table of names leaves their counts."""
+    torch.manual_seed(0)
+    (x, y), model = blobs(256), mlp()
+    order = torch.stack([(y == k).nonzero()[:48, 0] for k in range(4)], 1).flatten()
+    train = DataLoader(TensorDataset(x[order], y[order]), 16)
+    names = torch.tensor([2, 0, 3, 1])
+
+    def loss_of(m, batch):
+        x, y = batch
+        return F.cross_entropy(m(x), y[torch.randperm(len(y))] if is_told else names[y])
+
+    made = trained(model, torch.optim.Adam(model.parameters()), (train, train), loss_of)
+    for relation in (answers.shuffled_in_step, targets.own_label):
+        assert said(relation, made) == ["labels-shuffled"] * is_told
 
 
 @cases(faulty=["shuffled"], sound=["few", "few by torch's mark", "few at the start"])
