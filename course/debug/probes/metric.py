@@ -18,6 +18,7 @@ from torch.utils.data import IterableDataset
 
 from course.debug.probes.accuracies import other_accuracies
 from course.debug.probes.classes import are_classes, is_plain, met_as_they_are
+from course.debug.probes.ideal import counts_in_its_way
 from course.debug.probes.modes import close, evaluation_of
 from course.debug.probes.one_table import holds_both_sides
 from course.debug.probes.report import Finding, Severity
@@ -289,6 +290,8 @@ def _judged(session: Session, one: Observed) -> Iterator[Finding]:
     for rule in RULES:
         if rule.holds(one):
             if rule.id == "metric-wrong" and not (is_plain(one.name) and are_classes(session)):
+                return
+            if rule.id == "metric-wrong" and counts_in_its_way(session, one.name):
                 return
             evidence = {one.name: one.value, "mean_over_examples": one.mean,
                         "examples": one.examples, "last_batch": one.last_batch}  # fmt: skip
