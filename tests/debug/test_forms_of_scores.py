@@ -314,3 +314,57 @@ def test_an_accuracy_of_places_is_not_that_of_the_largest_column(kind, name, los
     made = of((x, y), loss, make, model=mlp(), num_classes=4)
     relations = metric.accuracy, rescored.accuracy, scoring.accuracy, scores.named
     assert [said(r, made) for r in (*relations, targets.own_label)] == [[]] * 5
+
+
+def counted(way, z, y):
+    """Right answers of outputs, read or counted in one way."""
+    shares = z.softmax(1)
+    if way == "sure ones":
+        sure = shares.amax(1) > 0.4
+        return ((z.argmax(1) == y) & sure).sum() / sure.sum().clamp_min(1)
+    if way == "votes of two":  # rows 2i and 2i + 1 are of one person
+        return (z.log_softmax(1).view(-1, 2, 4).mean(1).argmax(1) == y[::2]).float().mean()
+    if way == "families":
+        return (shares.view(-1, 2, 2).sum(2).argmax(1) == y // 2).float().mean()
+    if way == "known shares":
+        return ((z + torch.tensor([3.0, 0, 0, -3])).argmax(1) == y).float().mean()
+    if way == "mean grade":
+        return ((shares * torch.arange(4)).sum(1).round() == y).float().mean()
+    if way == "within one":
+        return ((z.argmax(1) - y).abs() <= 1).float().mean()
+    hits = (z.argmax(1) == y).float()
+    if way == "last batch":
+        return hits[-8:].mean()
+    if way == "first batch":
+        return hits[:16].mean()
+    if way == "full batches":
+        return hits.sum() / (16 * -(-len(y) // 16))
+    return (z.argmax(0)[:, None] == y[:4]).float().mean()  # "over the rows"
+
+
+@pytest.mark.parametrize(
+    ("way", "told"),
+    [("sure ones", False), ("votes of two", False), ("families", False), ("known shares", False),
+     ("mean grade", False), ("within one", False), ("last batch", True), ("first batch", True),
+     ("full batches", True), ("over the rows", True)],
+)  # fmt: skip
+def test_an_accuracy_may_be_of_answers_that_are_read_in_another_way(way, told):
+    """Of ideal outputs it is all, and less where those of a batch are wrong; a count that is wrong
+    is not."""
+    x, y = blobs(200)
+    if way == "votes of two":
+        y = y.view(-1, 2)[:, :1].expand(-1, 2).flatten()
+
+    def make(model, held):
+        def evaluate():
+            model.eval()
+            with torch.no_grad():
+                z = torch.cat([model(part) for part, _ in held])
+            model.train()
+            return {"accuracy": float(counted(way, z, y[160:]))}
+
+        return evaluate
+
+    made = of((x, y), F.cross_entropy, make, model=mlp(), num_classes=4)
+    found = said(metric.accuracy, made) + said(rescored.accuracy, made)
+    assert set(found) == ({"metric-wrong"} if told else set())
