@@ -135,7 +135,7 @@ def own_label(session: Session) -> Iterator[Finding]:
     first = program_of(session).first()
     if len(first.calls) != 1 or not all(e.name in OF_CLASSES for e in first.losses):
         raise NotChecked("a step does not call the model once for a cross-entropy")
-    right = away = seen = as_met = 0
+    right = away = seen = compared = as_met = 0
     met: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
     columns: list[tuple[Tensor, Tensor]] = []
     ahead = [len(pair(b)[0]) for b in session.epoch.batches[:PULLED]]
@@ -165,12 +165,14 @@ def own_label(session: Session) -> Iterator[Finding]:
         right += int((pull.argmin(1) == own)[clear].sum())
         away += int((pull.argmax(1) == own)[clear].sum())
         seen += int(clear.sum())
-        as_met += int(_is_met(pull.argmin(1), targets)[clear].sum())
+        counts = clear & _has_a_class(targets, first.losses).to(clear.device)
+        compared += int(counts.sum())
+        as_met += int(_is_met(pull.argmin(1), targets)[counts].sum())
         columns.append((own[clear].cpu(), pull.argmin(1)[clear].cpu()))
         met.append((inputs, x, nearest, clear))
     if seen < LEAST_PULLED:
         raise NotChecked(f"fewer than {LEAST_PULLED} inputs are clearly one example's")
-    if as_met < MOST * seen:
+    if not compared or as_met < MOST * compared:
         raise NotChecked("output column y is not seen to be class y's")
     if is_renaming(*(torch.cat(part) for part in zip(*columns, strict=True))):
         raise NotChecked("each label goes to one column: labels are renamed")
@@ -219,6 +221,12 @@ def _is_met(columns: Tensor, targets: list[Tensor]) -> Tensor:
         if t.is_floating_point():  # of a mixture of two, half and half
             found |= t.to(columns.device)[torch.arange(len(t)), columns] >= HALF
     return found
+
+
+def _has_a_class(targets: list[Tensor], losses: list[Event]) -> Tensor:
+    """Which rows a loss compares with a class, and does not leave out."""
+    of_rows = [t.argmax(1) if t.is_floating_point() else t for t in targets]
+    return torch.stack([_is_label(t.cpu(), losses) for t in of_rows]).any(0)
 
 
 def _is_label(labels: Tensor, losses: list[Event]) -> Tensor:
