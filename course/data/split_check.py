@@ -60,7 +60,10 @@ NATURAL = 3.0
 repeat within one; copies are a leak from this many times that share."""
 OVERSAMPLED, UNTOUCHED = 0.8, 0.2
 """Shares of repeated rows, over both sides: a class above the first next to one below the second
-was oversampled before the split, whatever repeats by nature."""
+was oversampled before the split, or has few possible rows."""
+EQUALLY_OFTEN = 0.3
+"""Variance of the number of times that rows occur, over its mean, below which they were repeated:
+where 80 % repeat of what is drawn from few possible rows it is 0.6 at least."""
 STANDARD, OFF_STANDARD, TIMES_OFF = 2e-4, 2e-3, 20.0
 """Distance from mean 0 and deviation 1 of both sides joined (rounding stays below the first), and
 of training alone (in units, and as a multiple), from which the statistics were fitted on both."""
@@ -345,11 +348,18 @@ def _copies(sides: _Sides) -> Result:
             fix="remove duplicates first, then split",
         )
     elif oversampled is not None:
+        name, times = oversampled
+        counted = (
+            f"{shared:.1%} of the validation rows are also in training, and nearly all rows of "
+            f"class {_plain(name)} repeat while those of another class do not"
+        )
+        if times is None:
+            yield f"{counted}, by nature or as copies, which is not seen."
+            return
         yield SplitFinding(
             id="leak-overlap",
-            message=f"{shared:.1%} of the validation rows are also in training, and nearly all "
-            f"rows of class {_plain(oversampled)} repeat while those of another class do not: the "
-            "class was oversampled before the split.",
+            message=f"{counted}: rows of that class occur {times:.3g} times, nearly all as often "
+            "as each other, as after oversampling before the split.",
             figures=figures,
             fix="train, val = stratified_split(targets)  # first; then oversample only training",
         )
@@ -363,8 +373,9 @@ def _continuous(sides: _Sides, distinct: int) -> bool:
     return float(np.median(own)) > 0.5
 
 
-def _oversampled(sides: _Sides, train: list, val: list) -> Any | None:
-    """The class whose rows nearly all repeat, across both sides, while another's hardly do."""
+def _oversampled(sides: _Sides, train: list, val: list) -> tuple[Any, float | None] | None:
+    """The class whose rows nearly all repeat, across both sides, while another's hardly do; and how
+    often its rows occur, where they occur equally often, as what was drawn by chance never does."""
     y, y_val = sides.raw_targets
     if y.ndim != 1 or y_val.ndim != 1 or y.dtype.kind not in "iubU" or not alike(y, y_val):
         return None
@@ -376,7 +387,11 @@ def _oversampled(sides: _Sides, train: list, val: list) -> Any | None:
     in_val = [row for row, label in zip(val, y_val, strict=True) if label == most]
     across = sum(row in set(train) for row in in_val)
     apart = shares[most] > OVERSAMPLED and min(shares.values()) < UNTOUCHED
-    return most if apart and across >= LEAST_COPIES else None
+    if not apart or across < LEAST_COPIES:
+        return None
+    of_class = {row for row, label in zip((*train, *val), labels, strict=True) if label == most}
+    often = np.array([counts[row] for row in of_class])
+    return most, float(often.mean()) if often.var() < EQUALLY_OFTEN * often.mean() else None
 
 
 def _plain(label: Any) -> Any:

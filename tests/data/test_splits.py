@@ -186,6 +186,18 @@ def test_rows_that_repeat_by_nature_are_no_leak_and_an_oversampled_class_is_one(
     assert report.passed
 
 
+def test_a_class_of_few_possible_rows_is_not_said_to_be_oversampled():
+    """Two tokens of nine are 81 rows, four are 6561: the short ones repeat by nature."""
+    rng = np.random.default_rng(0)
+    rows = rng.integers(3, 12, size=(1200, 4))
+    length = rng.integers(2, 5, size=1200)
+    rows[np.arange(4) >= length[:, None]] = 0
+    sides = (rows[:1000], length[:1000]), (rows[1000:], length[1000:])
+    report = check_split(*sides, only=["copies"])
+    assert report.passed and report.figures["copies"] > 0.3
+    assert "class 2 repeat" in " ".join(report.not_checked)
+
+
 def test_only_some_checks_are_made_where_only_some_are_asked_for():
     x, y = np.random.default_rng(0).normal(size=(300, 4)), np.arange(300) % 3
     report = check_split((x, y), (x[:100], y[:100]), only=["preprocessing"])

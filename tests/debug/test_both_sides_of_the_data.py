@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from course.data import group_split, takes
 from course.debug import climb, diagnose
-from course.debug.probes import splits
+from course.debug.probes import multiples, splits
 from course.debug.relations import (
     cycled,
     factors,
@@ -284,3 +284,32 @@ def test_what_evaluate_has_read_to_its_end_is_not_said_to_have_been_empty(kind):
     ids = {finding.id for finding in report.alarms}
     assert ("loader-exhausted" in ids) == (kind == "a generator"), str(report)
     assert ("empty-loader" in ids) == (kind == "a list"), str(report)
+
+
+def rows_of_a_kind(kind):
+    """Rows [N, 12] in random order, of which a part is held out."""
+    x, at = torch.randn(200, 12, generator=gen(1)), torch.arange(12.0)
+    if kind == "windows of growth":
+        return 1.1 ** (torch.arange(200)[:, None] + at)
+    if kind == "shapes times sizes":
+        return (torch.arange(200) // 20 + 1)[:, None] * torch.sin(
+            at * (torch.arange(200) % 20 + 1)[:, None])  # fmt: skip
+    if kind == "few numbers":
+        return (torch.rand(200, 12, generator=gen(2)) < 0.2) * (1.0 + torch.arange(200)[:, None])
+    if kind == "of all sizes":
+        return torch.cat([x, (1 + torch.rand(200, 1, generator=gen(3))) * x])
+    if kind == "with noise":
+        return torch.cat([x, 1.3 * x + 1e-3 * torch.randn(200, 12, generator=gen(4))])
+    return torch.cat([x, {"louder": 1.3, "darker": 0.5}.get(kind, 1.0) * x])
+
+
+@cases(faulty=["louder", "darker"],
+       sound=["windows of growth", "shapes times sizes", "few numbers", "of all sizes",
+              "with noise"])  # fmt: skip
+def test_validation_rows_are_no_training_rows_times_one_number(kind, is_told):
+    x = rows_of_a_kind(kind)
+    x = x[torch.randperm(len(x), generator=gen(5))]
+    sides = [loader((part, (part[:, 0] > 0).long()), 32) for part in (x[60:], x[:60])]
+    model = mlp(12, 8, 2)
+    made = pack(model, adam(model), sides[0], loss_fn=F.cross_entropy, val_loader=sides[1])
+    assert said(multiples.scaled, made) == ["leak-overlap"] * is_told

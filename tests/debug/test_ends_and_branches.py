@@ -137,13 +137,18 @@ class Views(nn.Module):
         self.apart = nn.Sequential(self.normed, self.white)
         self.back, self.head = nn.Linear(6, 10), nn.Linear(6, 3)
 
-    def forward(self, x):
-        return self.f(x)
+    def forward(self, x, both=False):
+        z = self.f(x)
+        return (z, self.guess(z)) if both else z
 
 
 def agree(kind, m, slow, b):
     """The loss of both outputs of each row."""
     near = F.cosine_similarity
+    if kind.startswith("both given"):
+        (z1, p1), (z2, p2) = m(b["one"], both=True), m(b["two"], both=True)
+        aims = (z1.detach(), z2.detach()) if "stopped" in kind else (z1, z2)
+        return -(near(p1, aims[1]) + near(p2, aims[0])).mean() / 2
     if kind == "joined":
         one, two = m(torch.cat([b["one"], b["two"]])).chunk(2)
     else:
@@ -176,9 +181,10 @@ def agree(kind, m, slow, b):
 
 
 @cases(
-    faulty=["plain", "guessed", "joined", "normed guess"],
+    faulty=["plain", "guessed", "joined", "normed guess", "both given"],
     sound=["stop-gradient", "slow copy", "negatives", "whitened", "normed last", "spread kept",
-           "also classified", "also restored", "normed, stopped", "projected, whitened"],
+           "also classified", "also restored", "normed, stopped", "projected, whitened",
+           "both given, stopped"],
 )  # fmt: skip
 def test_two_views_agree_on_more_than_one_point(kind, is_told):
     torch.manual_seed(0)

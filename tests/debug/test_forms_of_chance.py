@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from course.debug.probes.session import Session
 from course.debug.probes.setup import as_setup
 from course.debug.relations import direction
+from tests.debug.faulty import PAIRS
 from tests.debug.told import said
 
 
@@ -116,8 +117,17 @@ def test_a_share_of_few_rows_is_given_more_steps_to_move(sign, told):
     session = Session(as_setup(of_pairs(sign=sign)))
     start = direction.evaluation_of(session).first["auc"]
     noise = direction.chance(direction.evaluation_of(session), start)
-    ends, nearly = direction._ends(session, "auc", start, noise, direction.LONG)
+    first = direction.Way(direction.LONG)
+    ends, further = direction._ends(session, "auc", start, noise, first)
     assert not ends
-    assert nearly is told
+    assert further == (direction.Way(direction.LONGER) if told else None)
     made = list(direction.follows(session))
     assert [f.evidence["steps"] for f in made] == [direction.LONGER] * told
+
+
+@pytest.mark.parametrize("bug", [True, False])
+def test_tables_of_which_few_rows_are_read_are_moved_faster(bug):
+    """At its own rate the score falls in either direction, by less than chance in one."""
+    setup = next(p for p in PAIRS if p.name == "ranking_turned_round").make(bug)
+    made = list(direction.follows(Session(as_setup(setup))))
+    assert [f.evidence["times_the_rate"] for f in made] == [direction.FASTER] * bug

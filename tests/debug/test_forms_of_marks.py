@@ -1,14 +1,25 @@
 """Marks, lists and references that are meant, beside slips that look like them."""
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
 from course.debug.probes import answers, schedule, splits
 from course.debug.probes.session import Session
 from course.debug.probes.setup import as_setup
-from course.debug.relations import cosines, matched, members, padding, referenced, targets
+from course.debug.relations import (
+    cosines,
+    hidden,
+    matched,
+    members,
+    padding,
+    referenced,
+    targets,
+)
+from course.debug.relations import model as models
 from tests.debug.faulty.eighth.kit import gen
 from tests.debug.faulty.sixth.kit import blobs, loaders, mlp, numbers, trained
 from tests.debug.told import cases, said
@@ -34,6 +45,53 @@ def test_rows_without_a_label_are_pulled_to_none(kind, is_told):
 
     made = trained(model, torch.optim.Adam(model.parameters()), loaders(x, y), loss_of)
     assert said(targets.own_label, made) == ["labels-shuffled"] * is_told
+
+
+class Places(nn.Module):
+    """A loss that compares outputs [B, D] with its own row for each class."""
+
+    def __init__(self, way, d):
+        super().__init__()
+        self.rows, self.way = nn.Parameter(torch.randn(4, d, generator=gen(5))), way
+
+    def forward(self, z, y):
+        if self.way == "centres":
+            return F.cross_entropy(-torch.cdist(z, self.rows).square(), y)
+        scale = 1 if self.way == "fixed rows" else 8
+        z, rows = (F.normalize(t, dim=1) for t in (z, self.rows))
+        margin = 0.2 * F.one_hot(y, 4) if self.way == "margin" else 0
+        return F.cross_entropy(scale * (z @ rows.T - margin), y)
+
+
+@pytest.mark.parametrize("d", [4, 8])
+@pytest.mark.parametrize("way", ["centres", "proxies", "margin", "fixed rows"])
+def test_a_column_of_outputs_need_not_be_a_class(way, d):
+    torch.manual_seed(0)
+    (x, y), model, loss = blobs(256), mlp(8, d), Places(way, d)
+    if way == "fixed rows":
+        loss.requires_grad_(False)
+    learned = [p for p in [*model.parameters(), *loss.parameters()] if p.requires_grad]
+    made = trained(model, torch.optim.Adam(learned), loaders(x, y),
+                   lambda m, b: loss(m(b[0]), b[1]))  # fmt: skip
+    assert said(targets.own_label, made) == []
+
+
+@cases(faulty=["shuffled"], sound=["renamed"])
+def test_labels_of_other_names_are_not_shuffled(kind, is_told):
+    """Each batch holds as many of each class, so that a table of names leaves their counts."""
+    torch.manual_seed(0)
+    (x, y), model = blobs(256), mlp()
+    order = torch.stack([(y == k).nonzero()[:48, 0] for k in range(4)], 1).flatten()
+    train = DataLoader(TensorDataset(x[order], y[order]), 16)
+    names = torch.tensor([2, 0, 3, 1])
+
+    def loss_of(m, batch):
+        x, y = batch
+        return F.cross_entropy(m(x), y[torch.randperm(len(y))] if is_told else names[y])
+
+    made = trained(model, torch.optim.Adam(model.parameters()), (train, train), loss_of)
+    for relation in (answers.shuffled_in_step, targets.own_label):
+        assert said(relation, made) == ["labels-shuffled"] * is_told
 
 
 @cases(faulty=["shuffled"], sound=["few", "few by torch's mark", "few at the start"])
@@ -258,3 +316,77 @@ def test_cosines_of_both_ways_need_a_temperature(kind, is_told):
 
     made = trained(model, torch.optim.Adam(model.parameters()), loaders(x, x.flip(1)), loss_of)
     assert said(cosines.scaled, made) == ["targets-out-of-reach"] * is_told
+
+
+class Pairs(nn.Module):
+    """A table [B, B] over rows of two kinds."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.one, self.two, self.kind = mlp(8, 6, 16), mlp(8, 6, 16), kind
+
+    def forward(self, x, t):
+        over = 0 if "batch" in self.kind else 1
+        a, b = F.normalize(self.one(x), dim=over), F.normalize(self.two(t), dim=over)
+        table = a @ b.T
+        if "centred" in self.kind:
+            table = table - table.mean(0) - table.mean(1, keepdim=True)
+        if "shares" in self.kind:
+            table = (5 * table).softmax(1)
+        if "scaled" in self.kind:
+            table = table / table.std()
+        return table.log_softmax(0) if "logs" in self.kind else table
+
+
+@cases(faulty=["batch", "batch, logs", "batch, shares"],
+       sound=["rows", "rows, shares", "rows, logs", "rows, centred", "rows, scaled"])  # fmt: skip
+def test_an_entry_of_a_table_depends_on_its_two_rows(kind, is_told):
+    torch.manual_seed(0)
+    x = torch.randn(128, 8, generator=gen(2))
+    data, net = loaders(x, torch.tanh(x.roll(1, 1)), x[:, 0], batch=16), Pairs(kind)
+
+    def loss_of(m, batch):
+        return F.cross_entropy(m(batch[0], batch[1]), torch.arange(len(batch[0])))
+
+    made = trained(net, torch.optim.Adam(net.parameters()), data, loss_of)
+    assert said(models.rows, made) == ["rows-mixed"] * is_told
+
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(17, 12), nn.Linear(12, 16)
+
+    def forward(self, ids):
+        h = self.words(ids)
+        return self.head(h + h.mean(1, keepdim=True))
+
+
+@cases(faulty=["chosen", "by a mark of the loss"],
+       sound=["hidden", "restored whole", "counted without padding"])  # fmt: skip
+def test_places_that_a_batch_marks_are_hidden_in_training_as_in_evaluation(kind, is_told):
+    torch.manual_seed(0)
+    ids = torch.randint(0, 16, (160, 10), generator=gen(6))
+    marks = torch.rand(ids.shape, generator=gen(7)) < 0.3
+    if "padding" in kind:
+        marks = torch.arange(10) < torch.randint(3, 10, (160, 1), generator=gen(8))
+    data, net = loaders(ids, marks, batch=32), Words()
+
+    def cost(m, x, marked, given):
+        if "mark of" in kind:
+            return F.cross_entropy(m(given).mT, x.masked_fill(~marked, -100))
+        return F.cross_entropy(m(given)[marked], x[marked])
+
+    def loss_of(m, batch):
+        x, marked = batch
+        return cost(m, x, marked, x.masked_fill(marked, 16) if kind == "hidden" else x.clone())
+
+    @torch.no_grad()
+    def evaluate():
+        hides = kind not in ("restored whole", "counted without padding")
+        sums = [cost(net, x, k, x.masked_fill(k, 16) if hides else x) for x, k in data[1]]
+        return {"val_loss": float(sum(sums)) / len(sums)}
+
+    adam = torch.optim.Adam(net.parameters())
+    made = trained(net, adam, data, loss_of, evaluate=evaluate)
+    assert said(hidden.marked, made) == ["target-in-inputs"] * is_told

@@ -367,3 +367,56 @@ def test_a_model_is_awake_in_the_second_epoch(way, told):
     if way == "before the loop":
         del made["train_step"]
     assert said(modes.eval_in_training, made) == ["eval-mode-in-training"] * told
+
+
+WORSE = {"sign steps": False, "sign steps by backward": False, "smoothed": False, "voted": False,
+         "logged": False, "all asleep": True, "by hand": True, "in two parts": True}  # fmt: skip
+
+
+@pytest.mark.parametrize(("way", "told"), WORSE.items())
+def test_a_forward_counts_whose_graph_an_update_comes_from(way, told):
+    """What is looked for in eval mode before the update, in train mode, is no training."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 4))
+    opt = torch.optim.SGD(model.parameters(), 0.1)
+    weights = [*model.parameters()]
+
+    def worst(x, y):
+        push = torch.zeros_like(x)
+        for _ in range(3):
+            push.requires_grad_()
+            loss = F.cross_entropy(model(x + push), y)
+            if way == "smoothed":
+                loss = F.kl_div(model(x + push).log_softmax(1), model(x).softmax(1).detach())
+            if way == "sign steps by backward":
+                loss.backward()
+            slope = push.grad if push.grad is not None else torch.autograd.grad(loss, push)[0]
+            push = (push + 0.1 * slope.sign()).detach()
+        return x + push
+
+    def step(batch):
+        x, y = batch
+        model.eval()
+        if way in ("sign steps", "sign steps by backward", "smoothed", "all asleep"):
+            x = worst(x, y)
+        votes = sum(model(x) for _ in range(3)).detach() if way == "voted" else None
+        model.train(not told)
+        opt.zero_grad()
+        if way == "by hand":
+            slopes = torch.autograd.grad(F.cross_entropy(model(x), y), weights)
+            for p, slope in zip(weights, slopes, strict=True):
+                p.grad = slope
+        for part in (0, 1) if way == "in two parts" else (slice(None),) * (way != "by hand"):
+            rows = slice(part, None, 2) if isinstance(part, int) else part
+            loss = F.cross_entropy(model(x[rows]), y[rows])
+            if votes is not None:
+                loss = loss + F.cross_entropy(model(x), votes.softmax(1))
+            loss.backward()
+        opt.step()
+        model.eval()
+        for _ in range(3 * (way == "logged")):
+            model(x).argmax(1)
+        return 1.0
+
+    made = setup(model, opt, *loaders(*blobs()), step=step)
+    assert said(modes.eval_in_training, made) == ["eval-mode-in-training"] * told

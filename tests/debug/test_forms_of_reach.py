@@ -53,6 +53,54 @@ def test_logits_come_far_enough_apart(way, classes, told):
     assert said(cosines.scaled, made) == ["targets-out-of-reach"] * told
 
 
+class Two(nn.Module):
+    """One number for two rows [B, 2, D]."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.body, self.way = mlp(8, 6), way
+
+    def forward(self, two):
+        a, b = self.body(two).unbind(1)
+        return {
+            "distance": lambda: ((a - b).square().sum(1) + 1e-8).sqrt(),
+            "norm": lambda: (a + b).norm(dim=1),
+            "cosine": lambda: F.cosine_similarity(a, b),
+            "product": lambda: (a * b).sum(1),
+            "chance": lambda: (-(a - b).abs().sum(1)).exp(),
+            "rate": lambda: F.softplus((a - b).sum(1)),
+            "cut off": lambda: (a - b).sum(1).relu(),
+        }[self.way]()
+
+
+def pulled_and_pushed(far, same):
+    return (same * far**2 + (1 - same) * F.relu(2 - far) ** 2).mean()
+
+
+LOSSES = {
+    "contrastive": pulled_and_pushed, "squares": F.mse_loss,
+    "fourth powers": lambda out, y: (out - y).pow(4).mean(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("loss", "way", "told"),
+    [("contrastive", "distance", False), ("contrastive", "norm", False)]
+    + [(loss, way, way == "cut off") for loss in ("squares", "fourth powers")
+       for way in ("distance", "norm", "cosine", "product", "chance", "rate", "cut off")],
+)  # fmt: skip
+def test_weights_drawn_at_random_show_no_bound_of_a_distance(loss, way, told):
+    """Targets are near 0 or 1 and below 0 where told; equal rows are rare among random ones."""
+    x = torch.randn(192, 2, 8, generator=gen(1))
+    y = torch.rand(192, generator=gen(2)) - 2 * told
+    if loss == "contrastive":
+        y = (y > 0.5).float()
+    by = LOSSES[loss]
+    made = of(of_pairs(by), x, y, model=Two(way)) | {"loss_fn": by}
+    found = said(reach.within, made) + said(reach.constant, made)
+    assert set(found) == ({"targets-out-of-reach"} if told else set())
+
+
 @pytest.mark.parametrize(
     ("way", "told"),
     [("answers", False), ("smoothed", False), ("mixed", False), ("rounded", False),

@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from course.debug.probes import metric
-from course.debug.relations import direction, rebatched, scores
+from course.debug.probes import metric, rescored
+from course.debug.relations import direction, rebatched, scores, scoring, targets
 from tests.debug.faulty.eighth.kit import gen, predict
 from tests.debug.faulty.sixth.kit import blobs, loaders, mlp, numbers, of_pairs, trained
 from tests.debug.told import said
@@ -45,7 +45,8 @@ def area(p, y):
 
 @pytest.mark.parametrize(
     ("name", "score", "told"),
-    [("val_auc", area, False), ("auc_of_shares", lambda p, y: area(p.sigmoid(), y), False),
+    [("precision_at_1", lambda p, y: torch.tensor(1.0), False),
+     ("val_auc", area, False), ("auc_of_shares", lambda p, y: area(p.sigmoid(), y), False),
      ("precision", precision, False), ("recall", recall, False), ("average_precision", area, False),
      ("recall_at_0.2", lambda p, y: recall(p + 1.4, y), False),
      ("roc-auc", lambda p, y: area(-p, y), True), ("precision", recall, True),
@@ -247,3 +248,123 @@ def test_an_accuracy_of_another_network_is_not_compared_with_the_models(way, tol
         blobs(200), F.cross_entropy, make, model=model, num_classes=4, loss_fn=F.cross_entropy
     )
     assert said(metric.accuracy, made) == ["metric-wrong"] * told
+
+
+def of_neighbours(z, y):
+    """A loss of the farthest alike and the nearest unlike."""
+    z = F.normalize(z, dim=1)
+    far, alike = torch.cdist(z, z), y[:, None] == y[None]
+    nearest = far.masked_fill(alike, 9.0).min(1).values
+    return F.softplus((far * alike).max(1).values - nearest + 0.2).mean()
+
+
+def of_means(z, y):
+    """The cross-entropy of distances to the mean of each class in the batch."""
+    means = torch.stack([z[y == k].mean(0) if (y == k).any() else z.mean(0) for k in range(4)])
+    return F.cross_entropy(-torch.cdist(z, means), y)
+
+
+def told_by(kind, z, y, known, known_y):
+    """Which held-out rows are answered rightly, by rows of training or by each other."""
+    far = torch.cdist(z, known)
+    if kind == "neighbours":
+        votes = F.one_hot(known_y[far.topk(5, largest=False).indices], 4).sum(1)
+        return votes.argmax(1) == y
+    if kind == "means":
+        means = torch.stack([known[known_y == k].mean(0) for k in range(4)])
+        return torch.cdist(z, means).argmin(1) == y
+    if kind == "probe":
+        line = torch.linalg.lstsq(known, F.one_hot(known_y, 4).float()).solution
+        return (z @ line).argmax(1) == y
+    if kind == "pairs":
+        own = torch.cdist(z, z)
+        return (own < own.median()) == (y[:, None] == y[None])
+    if kind == "retrieved":
+        return y[torch.cdist(z, z).fill_diagonal_(9e9).argmin(1)] == y
+    fixed = torch.randn(4, z.shape[1], generator=gen(3))  # learned elsewhere
+    return (z @ fixed.T).argmax(1) == y
+
+
+@pytest.mark.parametrize("loss", [of_neighbours, of_means, F.cross_entropy])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("neighbours", "val_acc"), ("means", "accuracy"), ("probe", "probe_acc"),
+     ("pairs", "pair_acc"), ("retrieved", "recall_at_1_acc"), ("elsewhere", "fixed_acc")],
+)  # fmt: skip
+def test_an_accuracy_of_places_is_not_that_of_the_largest_column(kind, name, loss):
+    """Outputs are places to which rows of training come near; the model gets these rows, too. If
+    it does not, the name tells, or that no loss reads the columns as classes."""
+    name = "val_acc" if loss is of_neighbours else name
+    x, y = blobs(200)
+
+    def make(model, held):
+        def evaluate():
+            model.eval()
+            with torch.no_grad():
+                apart = kind in ("pairs", "retrieved", "elsewhere")
+                known = torch.randn(160, 4) if apart else torch.cat(
+                    [model(part) for part in x[:160].split(80)])  # fmt: skip
+                z = torch.cat([model(b[0]) for b in held])
+                right = told_by(kind, z, y[160:], known, y[:160])
+            model.train()
+            return {name: float(right.float().mean())}
+
+        return evaluate
+
+    made = of((x, y), loss, make, model=mlp(), num_classes=4)
+    relations = metric.accuracy, rescored.accuracy, scoring.accuracy, scores.named
+    assert [said(r, made) for r in (*relations, targets.own_label)] == [[]] * 5
+
+
+def counted(way, z, y):
+    """Right answers of outputs, read or counted in one way."""
+    shares = z.softmax(1)
+    if way == "sure ones":
+        sure = shares.amax(1) > 0.4
+        return ((z.argmax(1) == y) & sure).sum() / sure.sum().clamp_min(1)
+    if way == "votes of two":  # rows 2i and 2i + 1 are of one person
+        return (z.log_softmax(1).view(-1, 2, 4).mean(1).argmax(1) == y[::2]).float().mean()
+    if way == "families":
+        return (shares.view(-1, 2, 2).sum(2).argmax(1) == y // 2).float().mean()
+    if way == "known shares":
+        return ((z + torch.tensor([3.0, 0, 0, -3])).argmax(1) == y).float().mean()
+    if way == "mean grade":
+        return ((shares * torch.arange(4)).sum(1).round() == y).float().mean()
+    if way == "within one":
+        return ((z.argmax(1) - y).abs() <= 1).float().mean()
+    hits = (z.argmax(1) == y).float()
+    if way == "last batch":
+        return hits[-8:].mean()
+    if way == "first batch":
+        return hits[:16].mean()
+    if way == "full batches":
+        return hits.sum() / (16 * -(-len(y) // 16))
+    return (z.argmax(0)[:, None] == y[:4]).float().mean()  # "over the rows"
+
+
+@pytest.mark.parametrize(
+    ("way", "told"),
+    [("sure ones", False), ("votes of two", False), ("families", False), ("known shares", False),
+     ("mean grade", False), ("within one", False), ("last batch", True), ("first batch", True),
+     ("full batches", True), ("over the rows", True)],
+)  # fmt: skip
+def test_an_accuracy_may_be_of_answers_that_are_read_in_another_way(way, told):
+    """Of ideal outputs it is all, and less where those of a batch are wrong; a count that is wrong
+    is not."""
+    x, y = blobs(200)
+    if way == "votes of two":
+        y = y.view(-1, 2)[:, :1].expand(-1, 2).flatten()
+
+    def make(model, held):
+        def evaluate():
+            model.eval()
+            with torch.no_grad():
+                z = torch.cat([model(part) for part, _ in held])
+            model.train()
+            return {"accuracy": float(counted(way, z, y[160:]))}
+
+        return evaluate
+
+    made = of((x, y), F.cross_entropy, make, model=mlp(), num_classes=4)
+    found = said(metric.accuracy, made) + said(rescored.accuracy, made)
+    assert set(found) == ({"metric-wrong"} if told else set())

@@ -65,6 +65,7 @@ SETS = (
     Set("twenty_third", told=39),
     Set("twenty_fourth", told=39),
     Set("twenty_fifth", told=39),
+    Set("twenty_sixth"),
 )
 PAIR = {pair.name: pair for pair in PAIRS}
 TOLD = [
@@ -120,6 +121,7 @@ def test_a_twin_that_was_alarmed_at_first_sight_is_left_alone(name):
         "tied_lm_token_weighted",
         "triplets_of_sorted_batches",
         "density_whose_loss_is_below_zero",
+        "hardest_of_the_batch",
     ],
 )
 def test_a_sound_program_that_was_alarmed_at_first_sight_is_left_alone(name):

@@ -12,6 +12,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from course.debug import diagnose
 from course.debug.probes import frozen, schedule, structure
+from course.debug.probes.session import Session
+from course.debug.probes.setup import as_setup
 from course.debug.relations import (
     attacked,
     carried,
@@ -279,6 +281,19 @@ def test_what_is_unfrozen_is_given_to_an_optimizer(kind, is_told):
     alarms = [f for f in diagnose(made).alarms if f.id != "lr-too-small"]
     assert [f.id for f in alarms] == ["optimizer-stale-params"] * is_told
     assert "frozen-params-drift" not in said(frozen.frozen_drift, made)
+
+
+@pytest.mark.parametrize("has_a_group", [True, False])
+def test_statistics_that_move_before_a_thaw_are_a_note(has_a_group):
+    """Frozen layers with a group of their own in the optimizer are going to be thawed."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(10, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
+    model[:2].requires_grad_(False)
+    parts = [{"params": model[3].parameters()}, {"params": model[:2].parameters(), "lr": 1e-3}]
+    opt = torch.optim.SGD(parts if has_a_group else [*model.parameters()], 0.05)
+    made = pack(model, opt, loader(labelled(), 16), loss_fn=F.cross_entropy)
+    (found,) = frozen.frozen_drift(Session(as_setup(made)))
+    assert found.severity == ("note" if has_a_group else "warning")
 
 
 @pytest.mark.parametrize("is_frozen_then", [True, False])

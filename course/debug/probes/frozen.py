@@ -278,10 +278,22 @@ def frozen_drift(session: Session) -> Iterator[Finding]:
                 if f"{path}.{n}" in loop.buffers_moved and "running" in n
             ]  # fmt: skip
     if drifting:
+        meant = all(_has_a_group_to_thaw(session, n.rpartition(".")[0]) for n in drifting)
         yield Finding(
-            "frozen-params-drift", "warning",
-            f"A frozen batch norm still updates its running statistics ({drifting[0]}): after "
-            "training, the frozen part is no longer the same function.",
+            "frozen-params-drift", "note" if meant else "warning",
+            f"A frozen batch norm still updates its running statistics ({drifting[0]}): while its "
+            "weights stand still, the frozen part does not stay the same function in eval mode.",
             {"moved_buffers": len(drifting)},
             "backbone.eval()  # after every model.train()",
         )  # fmt: skip
+
+
+def _has_a_group_to_thaw(session: Session, path: str) -> bool:
+    """An optimizer has a group of frozen parameters alone, these among them, next to one that
+    trains: of no use unless they are thawed later."""
+    own = {id(p) for p in session.model.get_submodule(path).parameters(recurse=False)}
+    groups = [g["params"] for o in session.optimizers for g in o.param_groups]
+    still = [not any(p.requires_grad for p in group) for group in groups]
+    named = (own & {id(p) for p in group} for group, frozen in zip(groups, still, strict=True)
+             if frozen)  # fmt: skip
+    return not all(still) and any(named)

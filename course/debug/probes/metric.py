@@ -17,6 +17,8 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from course.debug.probes.accuracies import other_accuracies
+from course.debug.probes.classes import are_classes, is_plain, met_as_they_are
+from course.debug.probes.ideal import counts_in_its_way
 from course.debug.probes.modes import close, evaluation_of
 from course.debug.probes.one_table import holds_both_sides
 from course.debug.probes.report import Finding, Severity
@@ -191,13 +193,15 @@ def accuracy(session: Session) -> Iterator[Finding]:
     if any(any(e.submodes.values()) for e in events) or seen.moved or not events:
         raise NotChecked("evaluate() is not in plain eval mode")
     rates, batches = _named(seen, "acc"), session.val_epoch.batches
+    if not met_as_they_are(events, session):
+        raise NotChecked("evaluate() gives the model other inputs than the val_loader's batches")
     if len(events) != len(batches):
         if rates and len(events) < len(batches) and _fewer_rows(events, batches):
             yield _of_a_part(len(events), len(batches))
         return
     plain = _evaluated(session)
     for name, value in rates.items():
-        yield from _judged(_observed(session, plain, plain.rates, name, value))
+        yield from _judged(session, _observed(session, plain, plain.rates, name, value))
     for name, value in _named(seen, "loss").items():
         one = _observed(session, plain, plain.costs, name, value)
         if not close(value, one.mean, EQUAL_LOSS) and close(value, one.by_batch, BY_BATCH_LOSS):
@@ -278,11 +282,17 @@ def _observed(
     )  # fmt: skip
 
 
-def _judged(one: Observed) -> Iterator[Finding]:
+def _judged(session: Session, one: Observed) -> Iterator[Finding]:
+    """What is wrong with an accuracy; one that is not the share of examples is called wrong only
+    if outputs and targets are all that it may be of."""
     if one.is_mean:
         return
     for rule in RULES:
         if rule.holds(one):
+            if rule.id == "metric-wrong" and not (is_plain(one.name) and are_classes(session)):
+                return
+            if rule.id == "metric-wrong" and counts_in_its_way(session, one.name):
+                return
             evidence = {one.name: one.value, "mean_over_examples": one.mean,
                         "examples": one.examples, "last_batch": one.last_batch}  # fmt: skip
             message = rule.message.format(name=one.name, value=one.value, mean=one.mean)

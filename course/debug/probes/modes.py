@@ -26,16 +26,59 @@ probes on the loop take together."""
 
 
 def eval_in_training(session: Session) -> Iterator[Finding]:
-    """Dropout and batch norm are in train mode during training."""
+    """Dropout and batch norm are in train mode during training.
+
+    Only forwards count from whose graph an update's gradients come: a search for the worst inputs,
+    labels that the model gives itself or a baseline may well be made in eval mode.
+    """
     if session.setup.train_step is None and session.setup.train is None:
         raise NotChecked("no train_step or train")
-    events = [e for e in session.loop.tape.of("forward") if e.grad]
+    events = _that_count(session.loop.tape)
     yield from _judge(session, events, "the training step")
     if session.setup.evaluate is not None and not _asleep(events):
         after = _after_evaluate(session)
         yield from _judge(session, after, "a training step after evaluate()")
         if not _asleep(after):
             yield from _judge(session, _in_the_second_epoch(session), "the second epoch of train()")
+
+
+def _that_count(tape: Tape) -> list[Event]:
+    """Forwards through which gradients came to the weights that were not cleared before an update.
+
+    All with a graph where none is seen to have got a gradient.
+    """
+    events = [e for e in tape.of("forward") if e.grad]
+    if not any(e.info.get("pulls") for e in events):
+        return events
+    lost = _lost(tape)
+
+    def counts(event: Event) -> bool:
+        return not event.submodes or any(_leads_on(p, lost) for p in event.info.get("pulls", ()))
+
+    return [e for e in events if counts(e)]
+
+
+def _leads_on(pull: Event, lost: set[int]) -> bool:
+    """A gradient that autograd.grad gives of inputs alone changes no weight, and one that backward
+    gives does unless it is cleared."""
+    return id(pull) not in lost if pull.kind == "backward" else not pull.cut
+
+
+def _lost(tape: Tape) -> set[int]:
+    """Ids of the backwards of which no gradient was left when the next came, without an update
+    between them."""
+    lost: set[int] = set()
+    since: list[Event] = []
+    updates = bool(tape.of("step"))
+    for event in tape.events:
+        if event.kind == "step":
+            since = []
+        elif event.kind == "backward" and updates and not event.inside_step:
+            if not any(g is not None and bool(g.any()) for g in event.before):
+                lost |= {id(e) for e in since}
+                since = []
+            since.append(event)
+    return lost
 
 
 def _asleep(events: list[Event]) -> bool:
@@ -76,7 +119,7 @@ def _after_evaluate(session: Session) -> list[Event]:
                     session.setup.train_step(clone(session.epoch.batches[0]))
         except Exception as error:
             raise NotChecked(f"training after evaluate() raised {type(error).__name__}") from error
-    return [e for e in tape.of("forward") if e.grad]
+    return _that_count(tape)
 
 
 def _in_the_second_epoch(session: Session) -> list[Event]:
@@ -94,7 +137,8 @@ def _in_the_second_epoch(session: Session) -> list[Event]:
             raise NotChecked(f"train({length + 2}) raised {type(error).__name__}") from error
     events = tape.of("forward")
     scored = [place for place, event in enumerate(events) if not event.grad]
-    return [e for e in events[scored[-1] :] if e.grad] if scored else []
+    counting = {id(e) for e in _that_count(tape)}
+    return [e for e in events[scored[-1] :] if id(e) in counting] if scored else []
 
 
 def scored_with(session: Session, hook: Callable[..., Any]) -> dict[str, float]:

@@ -40,7 +40,7 @@ def accuracy(session: Session) -> Iterator[Finding]:
         seen = redrawn(session, draw)
         plain = _met(session, seen)
         for name, value in _named(seen, "acc").items():
-            found = list(_judged(_observed(session, plain, plain.rates, name, value)))
+            found = list(_judged(session, _observed(session, plain, plain.rates, name, value)))
             if found:
                 yield found[0]
                 return

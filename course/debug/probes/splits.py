@@ -227,6 +227,10 @@ def _judged(session: Session, train: Side, val: Side, only: list[str]) -> Iterat
     except ValueError as error:
         raise NotChecked(str(error)) from error
     yield from _as_findings(report)
+    for said in report.not_checked:
+        name, _, text = said.partition(": ")
+        if name == "copies" and report.figures.get("copies"):
+            yield Finding("leak-overlap", "note", text, dict(report.figures))
 
 
 def groups_of(session: Session, *sides: Any) -> tuple[Any, Any] | None:

@@ -88,6 +88,10 @@ class Tape:
         self.parts_alone: set[int] = set()
         """Modules of the model with weights that were called outside of a call of the model."""
         self._inside = 0
+        self._open: list[Event] = []
+        """Forwards of the model that have begun and not ended."""
+        self._pulled_by: Event | None = None
+        """The call of backward or of autograd.grad that is running."""
         self._begun = self._ended = 0
         """Forwards of the model."""
         self.calls_within: Counter[int] = Counter()
@@ -175,9 +179,31 @@ class Tape:
     def _grad(self, original: Callable, outputs: Any, inputs: Any, *args: Any, **kwargs: Any):
         graph = bool(kwargs.get("create_graph", args[2] if len(args) > 2 else False))
         weights = set() if graph else {id(p) for p in self.watched}
-        self.note("autograd_grad", cut=not graph and all(
+        event = self.note("autograd_grad", cut=not graph and all(
             t.is_leaf and id(t) not in weights for t in tensors_in(inputs)))  # fmt: skip
-        return original(outputs, inputs, *args, **kwargs)
+        with self._pulling(event):
+            return original(outputs, inputs, *args, **kwargs)
+
+    @contextlib.contextmanager
+    def _pulling(self, event: Event) -> Iterator[None]:
+        """Inside, gradients flow for this event's sake."""
+        outer, self._pulled_by = self._pulled_by, event
+        try:
+            yield
+        finally:
+            self._pulled_by = outer
+
+    def _listen_behind(self, forward: Event, outputs: Iterable[Tensor]) -> None:
+        """Note by which calls of backward and autograd.grad a gradient comes to this forward."""
+        pulls: list[Event] = forward.info.setdefault("pulls", [])
+
+        def hear(*_: Any) -> None:
+            event = self._pulled_by
+            if event is not None and not any(event is known for known in pulls):
+                pulls.append(event)
+
+        for node in {t.grad_fn for t in outputs if t.grad_fn is not None}:
+            node.register_prehook(hear)
 
     def _backward(self, original: Callable, tensors: Any, *args: Any, **kwargs: Any) -> Any:
         roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
@@ -195,7 +221,7 @@ class Tape:
         )
         del tag
         self._see_unused(roots)
-        with self._arriving() as arrived:
+        with self._arriving() as arrived, self._pulling(event):
             result = original(tensors, *args, **kwargs)
         event.info |= {"after": self.gradient(), "arrived": arrived}
         return result
@@ -356,7 +382,7 @@ class Tape:
             self._drawn = []
             self._inside += 1
             self.functions.forward_begins()
-            self.note(
+            forward = self.note(
                 "forward",
                 training=module.training,
                 submodes=_modes(module),
@@ -366,6 +392,7 @@ class Tape:
                 wants=first is not None and first.is_leaf and first.requires_grad,
                 stats=_stats(first),
             )
+            self._open.append(forward)
         elif self._drawn and any(shares_memory(a, self._drawn) for a in args):
             self.note("drawn into", part=self.parts.get(id(module), type(module).__name__))
         elif (drawn := self.functions.normals.read(args)) is not None:
@@ -379,6 +406,9 @@ class Tape:
             self.calls_within[id(module)] += 1
         if module is self.model and not is_transformed():
             self._inside -= 1
+            forward = self._open.pop() if self._open else None
+            if forward is not None and forward.submodes and forward.grad:
+                self._listen_behind(forward, tensors_in(output))
             first = next((o for o in tensors_in(output)), None)
             tag = Tag()
             if first is not None and first.grad_fn is not None:

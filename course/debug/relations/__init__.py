@@ -139,7 +139,7 @@ RELATIONS = (
     competing.of_a_teacher, rivals.found_out,
     triplets.contradict, mined.smallest, credited.by_its_own, networks.opposed,
     networks.holds_another, networks.both_answers, parts.weighed, apart.trained, apart.priced,
-    curve.straight, policy.baseline, policy.explores, policy.played, hidden.guessed,
+    curve.straight, policy.baseline, policy.explores, policy.played, hidden.guessed, hidden.marked,
     passes.another_order, evaluated.told_loss, asleep.nothing_dropped, epochs.most_drawn,
     epochs.counted_in_rows, epochs.same_names, codes.same_meaning, renumbered.in_validation,
     factors.ids_mean_the_same, arguments.as_in_training, listed.another_order, weights.silent,

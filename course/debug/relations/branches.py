@@ -23,6 +23,8 @@ class Branches:
         make: What stands in for the output of a side, from the number of the batch, the side (0 or
             1) and the output; its gradient goes on to the weights.
         gradients: Takes the gradient at what stands in for each side.
+        joined: A side is all that one call gives, e.g. a projection and its prediction: its
+            tensors are handed over next to each other [rows, columns of all].
     """
 
     def __init__(
@@ -30,8 +32,10 @@ class Branches:
         rows: list[int],
         make: Callable[[int, int, Tensor], Tensor],
         gradients: dict[int, Tensor] | None = None,
+        *,
+        joined: bool = False,
     ) -> None:
-        self.rows, self.make, self.gradients = rows, make, gradients
+        self.rows, self.make, self.gradients, self.joined = rows, make, gradients, joined
         self.batch = self.side = 0
 
     @property
@@ -45,8 +49,10 @@ class Branches:
         if not rows or not leaves:
             raise NotChecked("a step does not give two outputs for each row")
         lengths = [len(t) for t in leaves]
-        if lengths == [rows]:
-            new = {id(leaves[0]): self._made(self.side, leaves[0])}
+        if lengths == [rows] or (self.joined and set(lengths) == {rows}):
+            made = self._made(self.side, torch.cat(leaves, 1))
+            parts = made.split([t.shape[1] for t in leaves], 1)
+            new = {id(t): part for t, part in zip(leaves, parts, strict=True)}
             self.side = 1 - self.side
         elif lengths == [rows, rows] and leaves[0].shape == leaves[1].shape and not self.side:
             new = {id(t): self._made(side, t) for side, t in enumerate(leaves)}

@@ -54,7 +54,8 @@ def to_a_point(session: Session) -> Iterator[Finding]:
     alone = [e.output for e in program.first().tape.of("output")]
     if len(alone) > MOST_CALLS or (len(alone) == 1 and _is_one(alone[0], rows)):
         raise NotChecked("a step does not give two outputs for each row")
-    made = _Made(program, batch, rows)
+    joined = len(alone) == MOST_CALLS
+    made = _Made(program, batch, rows, joined)
     one, two = made.drawn
     base = made.loss(one, two)
     if not math.isfinite(base) or not close(base, made.loss(two, one)):
@@ -69,7 +70,7 @@ def to_a_point(session: Session) -> Iterator[Finding]:
         raise NotChecked("the loss compares rows with each other")
     if not made.has_its_slope():
         raise NotChecked("a part of the loss has no gradient")
-    before, after = _spreads(session, program, batch)
+    before, after = _spreads(session, program, batch, joined)
     if not after < NEARER * before:
         raise NotChecked("the outputs stay apart")
     yield Finding(
@@ -90,8 +91,8 @@ def _is_one(output: Tensor | None, rows: int) -> bool:
 class _Made:
     """The loss of one batch as a function of what stands in for the model's two outputs."""
 
-    def __init__(self, program: Program, batch: Any, rows: int) -> None:
-        self.program, self.batch, self.rows = program, batch, rows
+    def __init__(self, program: Program, batch: Any, rows: int, joined: bool) -> None:
+        self.program, self.batch, self.rows, self.joined = program, batch, rows, joined
         seen: list[Tensor] = []
         self._run(lambda side, output: (seen.append(output), output)[1])
         own = torch.Generator().manual_seed(0)
@@ -132,7 +133,7 @@ class _Made:
         def stand_in(_: int, side: int, output: Tensor) -> Tensor:
             return make(side, output)
 
-        hook = Branches([self.rows], stand_in, gradients)
+        hook = Branches([self.rows], stand_in, gradients, joined=self.joined)
         step = self.program.step(
             self.batch if batch is None else batch,
             prepare=lambda: self.program.model.register_forward_hook(hook),
@@ -161,7 +162,7 @@ def _rows_alone(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def _spreads(session: Session, program: Program, batch: Any) -> tuple[float, float]:
+def _spreads(session: Session, program: Program, batch: Any, joined: bool) -> tuple[float, float]:
     """How far outputs of different rows are apart, at first and after steps: as they are, or over
     their size, whichever falls more."""
     found: list[list[Tensor]] = []
@@ -176,7 +177,7 @@ def _spreads(session: Session, program: Program, batch: Any) -> tuple[float, flo
             for part in [batch, *islice(cycle(program.batches), LONG), batch]:
                 found.append([])
                 length = len(next(t for t in tensors_in(part) if t.dim()))
-                hook = session.model.register_forward_hook(Branches([length], keep))
+                hook = session.model.register_forward_hook(Branches([length], keep, joined=joined))
                 program.make_step(cloned(part))
                 hook.remove()
         except NotChecked:

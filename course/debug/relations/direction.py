@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
@@ -33,6 +34,8 @@ LONG = 48
 LONGER = 2 * LONG
 """The same where the metric has moved by nearly enough by then: few rows are scored, and a share of
 few rows moves far by chance."""
+FASTER = 5.0
+"""Times the rate at which as many steps go as far as hundreds of the author's."""
 NEARLY = 0.5
 """Of the distances that are asked for: from so far on, more steps are made."""
 WORDS = ("acc", "reward", "return", "auc", "roc", "f1", "iou", "dice", "r2", "concordance",
@@ -86,41 +89,62 @@ def follows(session: Session) -> Iterator[Finding]:
     noise = chance(seen, start)
     if among(OF_ORDERS, name):
         noise = min(noise, SPREADS * _spread(session, name) or noise)  # 0 if of other weights
-    for steps in (LONG, LONGER):
-        ends, nearly = _ends(session, name, start, noise, steps)
-        if ends or not nearly or session.is_spent(BUSY):
+    way: Way | None = Way(LONG)
+    while way is not None:
+        steps, faster = way.steps, way.faster
+        ends, way = _ends(session, name, start, noise, way)
+        if session.is_spent(BUSY):
             break
     if not ends:
         return
+    rate = f" at {faster:.0f} times the rate" if faster > 1 else ""
     yield Finding(
         "loss-negated", "error",
-        f"{steps} steps that lower the loss take {name} from {start:.3g} to {ends[0][0]:.3g}, and "
-        f"{steps} steps that raise the loss take it to {ends[0][1]:.3g}: the loss has the wrong "
-        "sign, or its targets have the wrong meaning.",
+        f"{steps} steps{rate} that lower the loss take {name} from {start:.3g} to "
+        f"{ends[0][0]:.3g}, and {steps} steps that raise the loss take it to {ends[0][1]:.3g}: the "
+        "loss has the wrong sign, or its targets have the wrong meaning.",
         {"start": start, "after_lower_loss": ends[0][0], "after_higher_loss": ends[0][1],
-         "steps": steps},
+         "steps": steps, "times_the_rate": faster},
         "loss = -(log_prob * advantage).mean()  # minus; in a pair loss, 1 marks a similar pair",
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Way:
+    """How far training goes in either direction."""
+
+    steps: int
+    faster: float = 1.0
+    """By so much the rate is larger than the author's."""
+
+
 def _ends(
-    session: Session, name: str, start: float, noise: float, steps: int
-) -> tuple[list[tuple[float, float]], bool]:
+    session: Session, name: str, start: float, noise: float, way: Way
+) -> tuple[list[tuple[float, float]], Way | None]:
     """Metrics after steps down and up for two seeds, if both times the first is worse than the
-    start and the second better; else none, and whether the first two were nearly so far apart."""
+    start and the second better; else none, and how to try again where both were on their way."""
     ends = []
     for seed in (0, 1):
-        down, fell = _after(session, name, seed, steps, uphill=False)
+        down, fell = _after(session, name, seed, way, uphill=False)
         if not (fell or among(OF_CHOICES, name)) or not down < start - noise / 2:
-            return [], False
-        up, _ = _after(session, name, seed, steps, uphill=True)
+            return [], None
+        up, _ = _after(session, name, seed, way, uphill=True)
         least = max(noise / 2, APART * (up - down))
         if up - down < 2 * noise or not (down < start - least and start + least < up):
-            return [], up - down > 2 * noise * NEARLY and up > start + noise / 2
+            near = up - down > 2 * noise * NEARLY and up > start + noise / 2
+            return [], _further(way, near, down < up < start + noise / 2)
         if is_one_sided(name) and not _constants(session, name) < start + least:
             raise NotChecked("one answer for all rows has a better score, which tells no sign")
         ends.append((down, up))
-    return ends, False
+    return ends, None
+
+
+def _further(way: Way, near: bool, slow: bool) -> Way | None:
+    """What to try next: more steps where both ends were nearly there, larger ones where the upper
+    one has not begun to move, e.g. in a table of embeddings of which a batch reads few rows."""
+    if way != Way(LONG):
+        return None
+    return Way(LONGER) if near else Way(LONG, FASTER) if slow else None
 
 
 def _other_classes(session: Session) -> bool:
@@ -175,17 +199,17 @@ def _spread(session: Session, name: str) -> float:
     return stdev(values) if all(map(math.isfinite, values)) else 0.0
 
 
-def _after(
-    session: Session, name: str, seed: int, steps: int, *, uphill: bool
-) -> tuple[float, bool]:
+def _after(session: Session, name: str, seed: int, way: Way, *, uphill: bool) -> tuple[float, bool]:
     """The metric after steps in one direction, and whether the loss that they return fell."""
     batches = session.epoch.batches
     with session.observe():
         torch.manual_seed(seed)
         for group in (g for o in session.optimizers for g in o.param_groups):
             group["maximize"] = group["maximize"] != uphill
+            if way.faster != 1 and "lr" in group:
+                group["lr"] = group["lr"] * way.faster
         losses = [as_float(session.setup.train_step(clone(batches[i % len(batches)])))
-                  for i in range(steps)]  # fmt: skip
+                  for i in range(way.steps)]  # fmt: skip
         value = as_metrics(session.setup.evaluate()).get(name, math.nan)
-    quarter = steps // 4
+    quarter = way.steps // 4
     return value, fmean(losses[-quarter:]) < fmean(losses[:quarter])

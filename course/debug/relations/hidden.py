@@ -10,11 +10,13 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from course.debug.probes.functions import LOSSES, SUMS
+from course.debug.probes.modes import evaluation_of
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.relations.model import EQUAL_SHARE
 from course.debug.relations.program import exchanged, program_of
 from course.debug.relations.steps import Call, Step
+from course.state.nested import tensors_in
 
 LEAST_GUESSED = 24
 """Numbers or tokens at the places drawn, below which their likeness to the inputs is chance."""
@@ -49,6 +51,78 @@ def guessed(session: Session) -> Iterator[Finding]:
                         "it\nloss = (model(hidden) - x)[mask].pow(2).mean()",
                     )  # fmt: skip
                     return
+
+
+def marked(session: Session) -> Iterator[Finding]:
+    """Places that a part of the batch marks, and that evaluate() hides, are hidden in training too.
+
+    Asked where the loss is over the marked places alone and the model reads a part of the batch as
+    it is: an autoencoder may do that, but its evaluation hides nothing.
+    """
+    leaves = list(tensors_in(program_of(session).batches[0]))
+    marks = {n: t.bool() for n, t in enumerate(leaves) if _is_mask(t)}
+    if not marks:
+        raise NotChecked("a batch has no marks of places")
+    if session.setup.evaluate is None:
+        raise NotChecked("no evaluate()")
+    step, places = _watched(session, 0)
+    if len(step.calls) != 1:
+        raise NotChecked("a step does not call the model once")
+    for number, mask in marks.items():
+        for target in _targets_at(mask, step, places):
+            for given in step.calls[0].tensors:
+                place = next((n for n, t in enumerate(leaves) if _equal(t, given)), None)
+                if place is None or _shown(given, target, mask) < EQUAL_SHARE:
+                    continue
+                shown = _is_read(session, step.calls[0], given, mask)
+                if shown and _hides(session, place, number):
+                    yield Finding(
+                        "target-in-inputs", "error",
+                        f"The loss is over the {int(mask.sum())} of {mask.numel()} places that a "
+                        "part of the batch marks. evaluate() hides them from the model, but in "
+                        "training it is given the targets themselves there, and learns to copy.",
+                        {"places": int(mask.sum()), "of": mask.numel()},
+                        "hidden = ids.masked_fill(mask, MASK)  # masked_fill returns a copy: use "
+                        "it\nloss = F.cross_entropy(model(hidden)[mask], ids[mask])",
+                    )  # fmt: skip
+                    return
+
+
+def _targets_at(mask: Tensor, step: Step, places: _Places) -> Iterator[Tensor]:
+    """Targets of a loss that is over these places alone."""
+    if any(_equal(mask, m) for m in places.masks):
+        yield from (t for t in places.targets if t.shape[: mask.dim()] == mask.shape)
+    for event in step.losses:
+        met = event.targets
+        if not met.is_floating_point() and met.numel() == mask.numel():
+            met = met.reshape(mask.shape)
+            if torch.equal(met >= 0, mask):
+                yield met
+
+
+def _hides(session: Session, place: int, number: int) -> bool:
+    """evaluate() gives the model this part of its first batch with one value in all places that
+    are marked there, and otherwise as it is."""
+    if not session.val_epoch.batches:
+        return False
+    leaves = list(tensors_in(session.val_epoch.batches[0]))
+    if len(leaves) <= max(place, number):
+        return False
+    whole, mask = leaves[place], leaves[number].bool()
+    if mask.dim() > whole.dim() or whole.shape[: mask.dim()] != mask.shape:
+        return False
+    for event in evaluation_of(session).tape.of("forward"):
+        given = event.inputs
+        if event.call == 0 and given is not None and given.shape == whole.shape:
+            given = given.to(whole)
+            kept = torch.equal(given[~mask], whole[~mask])
+            if kept and len(given[mask].unique()) == 1 < len(whole[mask].unique()):
+                return True
+    return False
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other)
 
 
 def _shown(given: Tensor, target: Tensor, mask: Tensor) -> float:

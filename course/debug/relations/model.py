@@ -14,7 +14,7 @@ from torch.utils.data import RandomSampler
 
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, pair
-from course.debug.probes.thresholds import UNLABELLED
+from course.debug.probes.thresholds import TINY, UNLABELLED
 from course.debug.relations.program import changed, far, program_of
 from course.debug.relations.steps import Call
 from course.state.nested import tensors_in
@@ -22,6 +22,8 @@ from course.state.nested import tensors_in
 VISIBLE = 1e-3
 """Change of an output, in its own standard deviations, that counts as a dependence: what a bug
 makes is above 0.01 on all pairs of the tests, what rounding makes below 1e-5."""
+MIXED = 0.05
+"""The same of a table, where a number in which all pairs take part may be left in the rounding."""
 EQUAL_SHARE = 0.95
 """Share of positions at which targets have to be the inputs moved by one (or not at all): the rest
 are starts, ends and masks. Two of twelve tokens at random agree in 8 %."""
@@ -68,7 +70,8 @@ def rows(session: Session) -> Iterator[Finding]:
     if any(t.dim() < 1 or len(t) != size for t in before):
         raise NotChecked("outputs do not have one row per example")
     if any(t.dim() > 1 and t.shape[1] == size for t in before):
-        raise NotChecked("an output is a table over pairs of rows")
+        yield from _tables(session, call, before, size)
+        return
 
     def others_moved(t: Tensor) -> Tensor:
         return torch.cat([t[:1], t[1:].roll(1, 0)])
@@ -92,6 +95,53 @@ def rows(session: Session) -> Iterator[Finding]:
             {"change_over_std": change, "rows": size},
             "x = x.transpose(0, 1)  # not x.reshape(...); batch_first=True",
         )  # fmt: skip
+
+
+def _tables(session: Session, call: Call, before: list[Tensor], size: int) -> Iterator[Finding]:
+    """An entry of a table [B, B] over pairs of rows depends on these two alone.
+
+    What a softmax or another normalisation of rows and columns does to all of them is left out of
+    the comparison, and a factor: such models compare the rows of a batch on purpose.
+    """
+    if getattr(session.setup.train_loader, "batch_size", None) != size:
+        raise NotChecked("an output is a table over pairs of rows, which may be parts of one whole")
+    half = size // 2
+    after = program_of(session).replay(
+        Call(*changed((call.args, call.kwargs), lambda t: t[:half]))
+    )  # fmt: skip
+    shapes = [t.shape for t in after]
+    if shapes != [(half, half)] * len(before) or any(t.shape != (size, size) for t in before):
+        raise NotChecked("an output is a table over pairs of rows, others are not")
+    change = max(_unlike(t[:half, :half], part) for t, part in zip(before, after, strict=True))
+    if change > MIXED:
+        yield Finding(
+            "rows-mixed", "warning",
+            f"In eval mode the model gives a table {size} x {size} over pairs of rows, and the "
+            f"entries of its first {half} rows and columns change, against each other, when the "
+            "other examples of the batch are left out: rows are mixed, e.g. by a wrong axis.",
+            {"change_over_std": change, "rows": size},
+            "a = F.normalize(a, dim=1)  # each row by itself: dim=0 is over the batch",
+        )  # fmt: skip
+
+
+def _unlike(one: Tensor, other: Tensor) -> float:
+    """How far two tables are apart in standard deviations, whatever is added to a row, a column or
+    multiplied with all; of shares and other positive numbers also by their logarithms."""
+    ways = [(one, other)]
+    if bool((one > 0).all()) and bool((other > 0).all()):
+        ways.append((one.log(), other.log()))
+    return min(_apart(*way) for way in ways)
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    a, b = (_centred(t.double()) for t in (one, other))
+    if float(a.std()) < TINY or float(b.std()) < TINY:
+        return 0.0
+    return float((a / a.std() - b / b.std()).abs().max())
+
+
+def _centred(table: Tensor) -> Tensor:
+    return table - table.mean(0) - table.mean(1, keepdim=True) + table.mean()
 
 
 def _is_pair(session: Session) -> bool:

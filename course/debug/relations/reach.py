@@ -14,6 +14,7 @@ from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session
 from course.debug.probes.thresholds import ROUNDED, TINY
 from course.debug.relations.joining import is_among
+from course.debug.relations.led import in_a_step, in_eval_mode, led
 from course.debug.relations.program import Program, program_of
 from course.debug.relations.steps import Step
 from course.state.nested import tensors_in
@@ -57,13 +58,23 @@ def within(session: Session) -> Iterator[Finding]:
     yield from _sums(program.first().losses[place].inputs.float(), targets, [*large, *larger])
     low, high = _bounds(torch.stack(large), torch.stack(larger))
     margin = BEYOND * float(targets.std()) + TINY
-    outside = (targets < low - margin) | (targets > high + margin)
-    share = float(outside.float().mean())
-    if share > OUT_OF_REACH and targets[outside].unique().numel() >= LEAST_VALUES:
+
+    def outside() -> Tensor:
+        return (targets < low - margin) | (targets > high + margin)
+
+    if float(outside().float().mean()) > OUT_OF_REACH:
+        look = partial(in_a_step, program, place)
+        if bool((targets < low - margin).any()):
+            low = led(program.model, look, -1, low)
+        if bool((targets > high + margin).any()):
+            high = led(program.model, look, 1, high)
+    share = float(outside().float().mean())
+    if share > OUT_OF_REACH and targets[outside()].unique().numel() >= LEAST_VALUES:
         yield Finding(
             "targets-out-of-reach", "warning",
-            f"{share:.0%} of the targets lie outside {low:.3g} to {high:.3g}, where no weights can "
-            "bring the outputs: the last layer's activation does not fit the targets.",
+            f"{share:.0%} of the targets lie outside {low:.3g} to {high:.3g}, where none of the "
+            "weights that were tried brings an output, not even those that were led there: it "
+            "seems that the last layer's activation does not fit the targets.",
             {"out_of_reach": share, "lowest_target": float(targets.min()),
              "highest_target": float(targets.max()), "least_output": low, "most_output": high},
             "return self.head(x)  # no ReLU, sigmoid or tanh, or targets scaled to its range",
@@ -89,14 +100,19 @@ def constant(session: Session) -> Iterator[Finding]:
     with session.observe(), torch.no_grad():
         best = _least(cost, size)
         low, high = _bounds(*(_predicted(session, scale) for scale in (LARGE, LARGER)))
-        end = low if best < low else high if best > high else best
+        if low <= best <= high:
+            return
+    way = -1 if best < low else 1
+    end = led(session.model, partial(in_eval_mode, session), way, low if way < 0 else high)
+    with session.observe(), torch.no_grad():
         costs, at_end = cost(best), cost(end)
-    if end != best and at_end - costs > MISSES * max(abs(costs), MISSES):
+    if (best - end) * way > 0 and at_end - costs > MISSES * max(abs(costs), MISSES):
         yield Finding(
             "targets-out-of-reach", "warning",
-            f"The loss of constant outputs is smallest at {best:.3g}, but no weights bring the "
-            f"outputs {'below' if best < end else 'above'} {end:.3g}: the last layer's activation "
-            "does not fit what the loss expects.",
+            f"The loss of constant outputs is smallest at {best:.3g}, but none of the weights that "
+            f"were tried brings an output {'below' if way < 0 else 'above'} {end:.3g}, not even "
+            "those that were led there: it seems that the last layer's activation does not fit "
+            "what the loss expects.",
             {"best_constant": best, "its_loss": costs, "nearest_in_reach": end,
              "loss_there": at_end},
             "return self.head(x)  # no activation if the loss takes logits or log-rates",

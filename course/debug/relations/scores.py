@@ -6,6 +6,7 @@ the formula.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,6 +31,9 @@ DRAWS = 2
 """Random networks that are scored, too."""
 LEAST_SCALED = 4
 """Targets of a batch from which one factor and one shift fit all of them by no chance."""
+OF_A_PART = re.compile(r"@|_at_|top|average|mean_|pr_|prc|(recall|precision)s?_?\d")
+"""Names of scores of the first few of an order, or of all its places: no formula here gives them,
+and one that is 0 or 1 may be another's by chance."""
 LEAST_ANSWERS = 20
 """Answers from which two scores differ by more than one answer's share of them."""
 
@@ -58,7 +62,7 @@ def _slips(session: Session, seen: Evaluation) -> Iterator[Finding]:
     binary = bool(((targets == 0) | (targets == 1)).all()) and 0 < float(targets.mean()) < 1
     for name, value in seen.first.items():
         for word, (right, slips) in (OF_ANSWERS if binary else OF_NUMBERS).items():
-            if word not in _plain(name):
+            if word not in _plain(name) or OF_A_PART.search(name.lower()):
                 continue
             known = right(outputs, targets)
             for what, slip in slips.items():
@@ -122,7 +126,7 @@ def _thresholds(session: Session, seen: Evaluation) -> Iterator[Finding]:
     outputs = outputs.reshape(targets.shape)
     for name, value in seen.first.items():
         word = next((w for w in OF_YES if w in _plain(name)), None)
-        if word is None or outputs.numel() < LEAST_ANSWERS:
+        if word is None or outputs.numel() < LEAST_ANSWERS or OF_A_PART.search(name.lower()):
             continue
         right, wrong = (_averages(word, outputs > limit, targets > YES) for limit in (0.0, YES))
         taken = any(_near(value, w, THE_SAME) for w in wrong)

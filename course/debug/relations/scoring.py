@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from course.debug.probes.classes import is_plain
 from course.debug.probes.metric import PERCENT
 from course.debug.probes.modes import evaluation_of
 from course.debug.probes.report import Finding
@@ -67,7 +68,7 @@ def _off(session: Session, seen: Evaluation, *, in_pairs: bool) -> Iterator[Find
         value = value / 100 if value > PERCENT else value
         near = min(abs(value - k) for k in known)
         taken = near > SAME_RATE and any(abs(value - k) < ROUNDING for k in halves)
-        if (near > OFF and value > 0 and not elsewhere) or taken:
+        if (near > OFF and value > 0 and not elsewhere and is_plain(name)) or taken:
             yield Finding(
                 "metric-wrong", "warning",
                 f"{name} = {value:.4g}, but the outputs and targets that the loss got in the same "

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from course.debug.probes.answers import is_renaming
 from course.debug.probes.report import Finding
 from course.debug.probes.session import NotChecked, Session, pair
 from course.debug.probes.tape import Event
-from course.debug.probes.thresholds import OFTEN, TINY
+from course.debug.probes.thresholds import MOST, OFTEN, TINY
 from course.debug.relations.ahead import left_out
 from course.debug.relations.joining import read_by_the_model
 from course.debug.relations.program import program_of
+from course.debug.relations.steps import Step
 from course.state.nested import tensors_in
 
 OF_CLASSES = {"cross_entropy", "nll_loss"}
@@ -31,6 +33,9 @@ LEAST_PULLED = 48
 NEARER = 0.8
 """Ratio of the distances to the nearest and the second nearest example, below which an input is
 the former's; of two that are mixed half and half neither is."""
+HALF = 0.4
+"""Share of a class in a row's target, from which the row may be pulled to it rather than to another
+with as much."""
 MIXED_OFF = 1e-3
 """Difference of a class's share among the targets met and in the batch that rounding makes; mixing
 the rows of a batch leaves these shares as they are."""
@@ -120,12 +125,19 @@ def merged(session: Session) -> Iterator[Finding]:
 
 
 def own_label(session: Session) -> Iterator[Finding]:
-    """The loss pulls an output towards the label of the example that makes up most of its input."""
+    """The loss pulls an output towards the label of the example that makes up most of its input.
+
+    Only where output column y is seen to be class y's: the loss pulls most outputs to the column of
+    the target that it compares them with. With learned centres, proxies or codes of the classes in
+    the loss a column is no class's; and where each label goes to one column it is renamed, not
+    shuffled.
+    """
     first = program_of(session).first()
     if len(first.calls) != 1 or not all(e.name in OF_CLASSES for e in first.losses):
         raise NotChecked("a step does not call the model once for a cross-entropy")
-    right = away = seen = 0
+    right = away = seen = compared = as_met = 0
     met: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+    columns: list[tuple[Tensor, Tensor]] = []
     ahead = [len(pair(b)[0]) for b in session.epoch.batches[:PULLED]]
     for number, batch in enumerate(session.epoch.batches[:MOST_PULLED]):
         if seen >= LEAST_PULLED and right >= OFTEN * (seen + sum(ahead[number:])):
@@ -145,7 +157,7 @@ def own_label(session: Session) -> Iterator[Finding]:
             raise NotChecked(
                 "the loss's targets are not the labels of the batch, or mixtures of them"
             )
-        if int(y.max()) >= pull.shape[1]:
+        if int(y.max()) >= pull.shape[1] or not _are_scored(program_of(session).step(batch)):
             raise NotChecked("outputs do not have one column per class, e.g. positions in a plane")
         nearest, clear = _origin(inputs, x)
         own = y.to(pull.device)[nearest]
@@ -153,9 +165,17 @@ def own_label(session: Session) -> Iterator[Finding]:
         right += int((pull.argmin(1) == own)[clear].sum())
         away += int((pull.argmax(1) == own)[clear].sum())
         seen += int(clear.sum())
+        counts = clear & _has_a_class(targets, first.losses).to(clear.device)
+        compared += int(counts.sum())
+        as_met += int(_is_met(pull.argmin(1), targets)[counts].sum())
+        columns.append((own[clear].cpu(), pull.argmin(1)[clear].cpu()))
         met.append((inputs, x, nearest, clear))
     if seen < LEAST_PULLED:
         raise NotChecked(f"fewer than {LEAST_PULLED} inputs are clearly one example's")
+    if not compared or as_met < MOST * compared:
+        raise NotChecked("output column y is not seen to be class y's")
+    if is_renaming(*(torch.cat(part) for part in zip(*columns, strict=True))):
+        raise NotChecked("each label goes to one column: labels are renamed")
     if right < OFTEN * seen and away < OFTEN * seen:  # else a loss with the other sign
         mixtures = sum(int(_between_two(*three)[clear].sum()) for *three, clear in met)
         mixed = mixtures > OFTEN * seen
@@ -170,6 +190,17 @@ def own_label(session: Session) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def _are_scored(step: Step) -> bool:
+    """What each cross-entropy gets is in the order of the outputs: not e.g. distances of places in
+    a plane from those of other rows."""
+    outputs = step.outputs[0]
+    return all(
+        e.inputs.shape == outputs.shape
+        and float((e.inputs.argmax(1) == outputs.argmax(1)).double().mean()) > OFTEN
+        for e in step.losses
+    )
+
+
 def _pulled(session: Session, batch: object) -> tuple[Tensor, Tensor, list[Tensor]]:
     """What the model got in a step, the gradient at its outputs, and the targets met."""
     step = program_of(session).step(batch)
@@ -179,6 +210,23 @@ def _pulled(session: Session, batch: object) -> tuple[Tensor, Tensor, list[Tenso
     if not isinstance(inputs[0], Tensor):
         raise NotChecked("the model's first input is not a tensor")
     return inputs[0], step.slopes[0], [e.targets for e in step.losses]
+
+
+def _is_met(columns: Tensor, targets: list[Tensor]) -> Tensor:
+    """Which rows are pulled to the column of a target that a loss compared them with."""
+    found = torch.zeros(len(columns), dtype=torch.bool, device=columns.device)
+    for t in targets:
+        of_row = t.argmax(1) if t.is_floating_point() else t
+        found |= columns == of_row.to(columns)
+        if t.is_floating_point():  # of a mixture of two, half and half
+            found |= t.to(columns.device)[torch.arange(len(t)), columns] >= HALF
+    return found
+
+
+def _has_a_class(targets: list[Tensor], losses: list[Event]) -> Tensor:
+    """Which rows a loss compares with a class, and does not leave out."""
+    of_rows = [t.argmax(1) if t.is_floating_point() else t for t in targets]
+    return torch.stack([_is_label(t.cpu(), losses) for t in of_rows]).any(0)
 
 
 def _is_label(labels: Tensor, losses: list[Event]) -> Tensor:
