@@ -87,10 +87,15 @@ OPERATORS = {
     "log_softmax": ("log_softmax", "_log_softmax"),
     "Adam.step": ("_fused_adam", "_fused_adam_", "_fused_adamw", "_fused_adamw_"),
     "feature_alpha_dropout": ("feature_alpha_dropout", "feature_alpha_dropout_"),
+    "GradScaler.unscale_": (
+        "_amp_foreach_non_finite_check_and_unscale",
+        "_amp_foreach_non_finite_check_and_unscale_",
+    ),
+    "GradScaler.update": ("_amp_update_scale", "_amp_update_scale_"),
 }  # fmt: skip
 """Operators of torch that do all that such a function does, without its code."""
 BACKWARD = "_backward"
-"""Stands in the names of the operators that autograd calls."""
+"""Stands in the names of the operators that autograd calls, and is the one that calls it."""
 
 
 TWINS = ("torch._refs", "torch._refs.nn.functional", "torch._decomp.decompositions")
@@ -100,6 +105,8 @@ TWINS = ("torch._refs", "torch._refs.nn.functional", "torch._decomp.decompositio
 def operators_of(exercise: Exercise) -> set[str]:
     """Operators of torch that do all that an exercise asks to write, forward or backward."""
     named = {name for f in exercise.by_hand for name in OPERATORS.get(called_in_torch(f), ())}
+    if without_autograd(exercise):
+        named.add(BACKWARD)
     return named.union(*(_backward_operators().get(_stem(name), ()) for name in named))
 
 
@@ -126,10 +133,13 @@ def _twins_of(operators: frozenset[str], module: ModuleType) -> list[FunctionTyp
     return [inspect.unwrap(f) for f in named if type(inspect.unwrap(f)) is FunctionType]
 
 
+HAVE_OPERATORS = ("torch.nn.functional", "torch.optim.adam", "torch.amp.grad_scaler")
+
+
 def called_in_torch(function: Callable[..., Any]) -> str:
-    """Name of a function of `torch.nn.functional`, or of an optimizer's method; empty for all
-    others."""
-    ours = getattr(function, "__module__", "") in ("torch.nn.functional", "torch.optim.adam")
+    """Name of a function of `torch.nn.functional`, or of a method of an optimizer or the scaler;
+    empty for all others."""
+    ours = getattr(function, "__module__", "") in HAVE_OPERATORS
     return function.__qualname__ if ours else ""
 
 
@@ -175,6 +185,11 @@ def _refuse(name: str, asked: str, *_args: Any, **_kwargs: Any) -> NoReturn:
     raise NotAllowedError(why_not(name, asked))
 
 
+def without_autograd(exercise: Exercise) -> bool:
+    """Whether derivatives are to be written by hand."""
+    return "torch.autograd" in modules_named(exercise)
+
+
 def modules_named(exercise: Exercise) -> set[str]:
     """Modules of other packages whose functions must not be called."""
     return {one for one in exercise.by_hand if isinstance(one, str)}
@@ -191,9 +206,14 @@ def functions_of_modules_named(exercise: Exercise) -> list[FunctionType]:
     return [function for module in there for function in _module_level(module)]
 
 
+WITH_METHODS = ("torch.distributed.fsdp.sharded_grad_scaler",)
+"""Modules of torch whose classes do what an exercise that names one asks for, and nothing else."""
+
+
 @cache
 def _module_level(module: ModuleType) -> list[FunctionType]:
-    methods = not module.__name__.startswith("torch.")
+    name = module.__name__
+    methods = name in WITH_METHODS or not name.startswith("torch.")
     return [f for f in functions_of(module) if methods or f.__qualname__ == f.__name__]
 
 
@@ -253,7 +273,7 @@ def _allowed(exercise: Exercise) -> tuple[str, ...]:
 
 def called(function: FunctionType) -> str:
     """What a student calls it: of torch's layers and optimizers, and of other packages, the class,
-    not its method; so where a class of the course is made."""
+    not its method; so where a class of the course, or another of torch's, is made."""
     package, _, rest = function.__module__.partition(".")
     owner, dot, _ = function.__qualname__.rpartition(".")
     home = {"nn": "nn", "optim": "torch.optim"}.get(rest.partition(".")[0])
@@ -261,8 +281,8 @@ def called(function: FunctionType) -> str:
         return f"{home}.{owner.lstrip('_')}"
     if dot and package not in ("torch", "course", "autograde"):
         return f"{package}.{owner}"
-    if dot and package == "course" and function.__name__ == "__init__":
-        return owner
+    if dot and package in ("course", "torch") and function.__name__ == "__init__":
+        return owner.lstrip("_")
     return function.__name__.lstrip("_")
 
 

@@ -214,6 +214,11 @@ UNFIT = "__unfit__"
 """Key of a field of an answer that has the wrong kind; its value says why."""
 
 
+def those_of(owner: Any, *names: str) -> tuple[Callable[..., Any], ...]:
+    """Functions of a module that not every version of it has, where this one has them."""
+    return tuple(getattr(owner, name) for name in names if hasattr(owner, name))
+
+
 def kept(read: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """A field of an answer, or what is wrong with it: one bad field costs only its own parts.
 

@@ -410,7 +410,11 @@ EXERCISE = Exercise(
     draw=draw,
     run=run,
     says={"error": "the expected calibration error"},
-    by_hand=(calibration, "torchmetrics.functional.classification.calibration_error"),
+    by_hand=(
+        calibration,
+        "sklearn.calibration",
+        "torchmetrics.functional.classification.calibration_error",
+    ),
     wrong=(
         Wrong(
             "unweighted",

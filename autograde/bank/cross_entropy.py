@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from autograde.bank.harness import Watch, as_loss, form_of, numpy_loss, slopes_of
 from autograde.compare import TOLERANCE
-from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, kept
+from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, kept, those_of
 from course.from_scratch import losses
 
 
@@ -445,7 +445,8 @@ EXERCISE = Exercise(
     },
     tolerance={torch.float64: TOLERANCE[torch.float32]},  # one_hot() times a float is float32
     by_hand=(
-        F.cross_entropy, F.nll_loss, F.ctc_loss, losses.cross_entropy, "sklearn._loss.loss",
+        F.cross_entropy, F.nll_loss, F.ctc_loss, *those_of(F, "linear_cross_entropy"),
+        losses.cross_entropy, "torch.nn.modules.linear_cross_entropy", "sklearn._loss.loss",
     ),
     wrong=(
         Wrong(

@@ -89,6 +89,7 @@ def draw_training(
     loader: str = "list",
     stale: bool = False,
     held: bool = False,
+    widths: Sequence[int] = (),
 ) -> Case:
     """A model with weights, batches, a loss function and an optimizer, as plain data.
 
@@ -103,13 +104,14 @@ def draw_training(
         loader: `list` or `DataLoader` (then all sizes but the last are equal).
         stale: Whether an earlier step has left gradients; half of the parameters have None.
         held: Whether the first layer's bias is frozen, which nobody may thaw.
+        widths: Of the hidden layers; drawn, and small, if there are none.
     """
     like = dict(VARIED[draw.index % len(VARIED)] if vary else PLAIN)
     if vary and not across_batches:
         like["criterion"] = UNEVEN[draw.index % len(UNEVEN)]
     classes = draw.integer(*like.pop("classes"))
     features = draw.integer(2, 4)
-    widths = [draw.integer(2, 6) for _ in range(1 + vary * draw.index % 2)]
+    widths = widths or [draw.integer(2, 6) for _ in range(1 + vary * draw.index % 2)]
     case = {
         **like,
         "layers": [features, *widths, classes],
@@ -682,7 +684,15 @@ def _place(value: Tensor | np.ndarray) -> int:
 
 
 class numpy_only(TorchFunctionMode):
-    """Within it torch refuses: an exercise that says "in NumPy" means it."""
+    """Within it torch refuses: an exercise that says "in NumPy" means it.
+
+    Args:
+        instead: How the exercise asks for it.
+    """
+
+    def __init__(self, instead: str = "in NumPy") -> None:
+        super().__init__()
+        self.instead = instead
 
     def __enter__(self) -> numpy_only:
         """Torch refuses in this thread; where a class is graded, other threads are counted."""
@@ -695,7 +705,7 @@ class numpy_only(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "torch")
-        raise NotAllowedError(f"torch's {name} was called: write it in NumPy, without torch.")
+        raise NotAllowedError(f"torch's {name} was called: write it {self.instead}, without torch.")
 
 
 def numpy_loss(value: float, grad: np.ndarray, inputs: Tensor) -> Tensor:

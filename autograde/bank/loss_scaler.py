@@ -745,7 +745,8 @@ EXERCISE = Exercise(
     },
     by_hand=(
         torch.amp.GradScaler.scale, torch.amp.GradScaler.unscale_, torch.amp.GradScaler.step,
-        torch.amp.GradScaler.update, LossScaler.update,
+        torch.amp.GradScaler.update, torch.amp.GradScaler._unscale_grads_,
+        "torch.distributed.fsdp.sharded_grad_scaler", LossScaler.update,
     ),
     wrong=(
         Wrong("in-sixteen-bits", InSixteenBits,

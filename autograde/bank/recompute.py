@@ -16,7 +16,16 @@ from torch.utils._pytree import tree_leaves
 
 from autograde.apart import by_itself
 from autograde.bank.harness import Watch
-from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong
+from autograde.exercise import (
+    Answer,
+    AnswerError,
+    Case,
+    Draw,
+    Exercise,
+    Part,
+    Wrong,
+    those_of,
+)
 from course.from_scratch.recompute import recomputed as reference
 
 MAY = frozenset({"grads", "random"})
@@ -577,7 +586,9 @@ EXERCISE = Exercise(
     by_hand=(
         checkpoint.checkpoint, checkpoint.checkpoint_sequential,
         checkpoint.CheckpointFunction.forward,
-        checkpoint._checkpoint_without_reentrant_generator,
+        checkpoint._checkpoint_hook.__init__, checkpoint._recomputation_hook.__init__,
+        *those_of(checkpoint, "_checkpoint_impl", "_checkpoint_without_reentrant_generator",
+                  "_checkpoint_without_reentrant_generator_impl"),
     ),
     wrong=(
         Wrong("everything-kept", everything_kept,

@@ -344,6 +344,7 @@ EXERCISE = Exercise(
         special.softmax,
         special.log_softmax,
         special.logsumexp,
+        "scipy.special._logsumexp",
         F.softmax,
         F.log_softmax,
         "sklearn.utils.extmath",

@@ -6,6 +6,7 @@ from itertools import count
 
 import torch
 
+from autograde.bank.harness import numpy_only
 from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, Wrong, as_attribute
 from course.from_scratch import tape
 
@@ -50,25 +51,28 @@ def draw(source: Draw, part: str) -> Case:
 
 def run(function, case: Case, device: torch.device) -> Answer:
     """Every value's number, and every leaf's gradient after all the backward passes."""
-    values = [function(number) for number in case["leaves"]]
-    leaves = values.copy()
-    for value in leaves:
-        for name in ("data", "grad", "backward", "relu"):
-            if not hasattr(value, name):
-                raise AnswerError(f"Value(data) returned a {_kind(value)} that has no `{name}`.")
-    for name, *at in case["ops"]:
-        a, b = values[at[0]], values[at[-1]]
-        values.append(a.relu() if name == "relu" else a * b if name == "*" else a + b)
-        if values[-1] is a or values[-1] is b:
-            raise AnswerError(f"`{name}` returned one of its operands; return a new Value.")
-        if not hasattr(values[-1], "backward"):
-            raise AnswerError(f"`{name}` returned a {_kind(values[-1])}; return a new Value.")
-    for end in case["ends"]:
-        values[end].backward()
-    return {
-        "data": [_plain(value, "data") for value in values],
-        "grads": [_plain(value, "grad") for value in leaves],
-    }
+    with numpy_only("in plain Python"):
+        values = [function(number) for number in case["leaves"]]
+        leaves = values.copy()
+        for value in leaves:
+            for name in ("data", "grad", "backward", "relu"):
+                if not hasattr(value, name):
+                    raise AnswerError(
+                        f"Value(data) returned a {_kind(value)} that has no `{name}`."
+                    )
+        for name, *at in case["ops"]:
+            a, b = values[at[0]], values[at[-1]]
+            values.append(a.relu() if name == "relu" else a * b if name == "*" else a + b)
+            if values[-1] is a or values[-1] is b:
+                raise AnswerError(f"`{name}` returned one of its operands; return a new Value.")
+            if not hasattr(values[-1], "backward"):
+                raise AnswerError(f"`{name}` returned a {_kind(values[-1])}; return a new Value.")
+        for end in case["ends"]:
+            values[end].backward()
+        return {
+            "data": [_plain(value, "data") for value in values],
+            "grads": [_plain(value, "grad") for value in leaves],
+        }
 
 
 def _kind(value: object) -> str:

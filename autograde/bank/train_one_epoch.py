@@ -10,9 +10,19 @@ from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_num
 from course.engine import train_one_epoch as engine_train_one_epoch
 from course.engine import train_step
 
+LONG_AND_WIDE = 3
+"""Index of the case in which nothing is small: some 45 batches, and more than 5000 weights."""
+WIDE = 1200
+"""Units of its hidden layer."""
+
 
 def draw(source: Draw, part: str) -> Case:
-    """Full batches and a short one; for the loss also a last batch of a single example."""
+    """Full batches and a short one; for the loss also a last batch of a single example. The last
+    case of the weights is an epoch of many batches through a wide model."""
+    if part == "order" and source.index == LONG_AND_WIDE:
+        sizes = [2] * source.integer(42, 45) + [1]
+        case = draw_training(source, sizes, widths=(WIDE,))
+        return {**case, "lr": source.uniform(0.001, 0.002), "dtype": "float64", "train": True}
     size = source.integer(4, 7)
     sizes = [size] * source.integer(2, 3) + [source.integer(2, 3)]
     if part == "loss" and source.index == 1:
@@ -273,7 +283,7 @@ EXERCISE = Exercise(
             "order",
             "the weights after the epoch, with any criterion and optimizer",
             points=2,
-            cases=3,
+            cases=4,
             fields=("state", "disturbed"),
         ),
         Part("loss", "the mean loss of the epoch", points=1, cases=3, fields=("loss",)),

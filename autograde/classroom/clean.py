@@ -3,6 +3,8 @@
     Markdown      tags, links and pictures that a browser would act on: written so that it won't
     outputs       text, tables, pictures; HTML through nh3; scripts, widgets, other types left out
     attachments   pictures; names and metadata: what nbgrader needs, in letters it expects
+    pictures      none with so many pixels that it fills a browser's memory
+    headings      small: the large ones are the assignment's, and tell of points
 
 formgrader, JupyterLab and nbconvert read Markdown each in their own way, so it isn't parsed here:
 what could begin something active in any of them is broken by a blank, wherever it stands. What
@@ -21,7 +23,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from autograde.classroom.cells import Cell, grade_id
+from autograde.classroom.cells import Cell, grade_id, marked
+from autograde.classroom.pictures import is_too_large
 from autograde.classroom.safe_html import sanitize
 
 ORIGINAL = "as-handed-in.txt"
@@ -88,22 +91,41 @@ BASE64 = re.compile(r"[A-Za-z0-9+/\s]*+={0,2}\s*+\Z")
 CELL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 MIME = re.compile(r"[a-z]{1,20}/[a-z0-9.+-]{1,60}\Z", re.IGNORECASE | re.ASCII)
 GRADE_ID = re.compile(r"[\w.-]{1,128}\Z", re.ASCII)
+DATA_PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp|svg\+xml);base64,([A-Za-z0-9+/=]++)")
+TOO_LARGE = "an image of too many pixels"
+LEFT_OUT = "an-image-of-too-many-pixels"
+"""Stands where its data stood."""
+LINE_END = re.compile(r"\r\n?|\n")
+FENCE_EDGE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)\Z")
+LIST_ITEM = re.compile(r"[ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t]")
+BEFORE_A_HEADING = r"\A((?:[ \t]*(?:>|(?:[-*+]|\d{1,9}[.)])[ \t]))*"
+HEADING = re.compile(rf"{BEFORE_A_HEADING} {{0,3}})#{{1,3}}(?=[ \t]|\Z)")
+HEADING_IN_LIST = re.compile(rf"{BEFORE_A_HEADING}[ \t]*)#{{1,3}}(?=[ \t]|\Z)")
+UNDERLINE = re.compile(r"[ \t>]*(?:=+|-+)[ \t]*\Z")
+LARGE_HEADING = re.compile(r"(</?)h[1-3](?=[\s>])")
 MARKS = ("grade", "solution", "locked", "task", "remove", "points", "schema_version", "grade_id")
 MARKS += ("cell_type", "checksum")
 
 Say = Callable[[str], None]
 
 
-def clean_notebook(cells: Iterable[Cell], metadata: dict[str, Any], given: Container[str]) -> None:
+def clean_notebook(
+    cells: Iterable[Cell],
+    metadata: dict[str, Any],
+    given: Container[str],
+    *,
+    all_headings: bool = True,
+) -> None:
     """Clean everything in a student's notebook except the outputs, in place.
 
     Args:
         cells: As they came, the assignment's own ones restored.
         metadata: The notebook's; what names a kernel or draws widgets goes.
         given: Sources that everybody was given: ours, and left alone.
+        all_headings: See `clean_cell`.
     """
     for cell in cells:
-        clean_cell(cell, given, lambda _what: None)
+        clean_cell(cell, given, lambda _what: None, all_headings=all_headings)
     for name in set(metadata) - {"kernelspec"}:
         metadata.pop(name)
     metadata["language_info"] = {"name": "python"}
@@ -122,19 +144,23 @@ def given_sources(assignment: dict[str, Any]) -> frozenset[str]:
     )
 
 
-def clean_cell(cell: Cell, given: Container[str], say: Say) -> None:
+def clean_cell(cell: Cell, given: Container[str], say: Say, *, all_headings: bool = True) -> None:
     """Clean a cell's text, attachments, names and metadata, in place.
 
     Args:
         cell: Of any kind; a code cell's source stays, since nobody renders it.
         given: Sources that everybody was given.
         say: Told what was taken out, in words.
+        all_headings: Whether headings become small in cells that are no answers, too; not where
+            `given` lacks the assignment's own.
     """
     if cell["cell_type"] != "code":
         _clean_attachments(cell, say)
         source = "".join(cell["source"])
         if source not in given:
             source = (clean_markup if cell["cell_type"] == "raw" else clean_markdown)(source, say)
+            if all_headings or marked(cell, "solution") or marked(cell, "task"):
+                source = with_small_headings(source)
         known = cell.get("attachments") or {}  # nbconvert raises where a page needs another
         cell["source"] = ATTACHED.sub(lambda m: m[0] if m[1] in known else "! [", source)
     _clean_metadata(cell)
@@ -171,11 +197,39 @@ class Removed:
 def clean_markdown(text: str, say: Say = lambda _what: None) -> str:
     """Markdown in which nothing runs or is fetched, whatever renders it."""
     text = OWN_PICTURE.sub(r"![\1](attachment:\1)", text)
+    text = DATA_PICTURE.sub(lambda found: _small_enough(found, say), text)
     text = _broken(text, PICTURE, "! [", say, _fetched)
     text = _broken(text, DESTINATION, "] (", say, _odd_link)
     text = _broken(text, DEFINITION, "] :", say, _odd_link)
     text = FENCE.sub(r"\1text", text)
     return clean_markup(text, say)
+
+
+def _small_enough(found: re.Match[str], say: Say) -> str:
+    if not is_too_large(found[1]):
+        return found[0]
+    say(TOO_LARGE)
+    return LEFT_OUT
+
+
+def with_small_headings(text: str) -> str:
+    """Markdown with its headings of the levels 1 to 3 at level 4, and underlined ones as text: a
+    page's own title and its points look otherwise. What stands in a fence is code."""
+    lines, fence, in_list = list[str](), "", False
+    for line in LINE_END.split(text):
+        edge = FENCE_EDGE.match(line)
+        if fence:
+            closes = edge and edge[1].startswith(fence) and not edge[2].strip()
+            fence = "" if closes else fence
+        elif edge and not (edge[1][0] == "`" and "`" in edge[2]):
+            fence = edge[1]
+        else:
+            in_list = in_list or LIST_ITEM.match(line) is not None
+            line = (HEADING_IN_LIST if in_list else HEADING).sub(r"\1####", line)
+            if lines and lines[-1].strip() and UNDERLINE.match(line):
+                lines.append("")  # so that it is a line across, or one of equals signs
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def clean_markup(text: str, say: Say = lambda _what: None) -> str:
@@ -200,7 +254,8 @@ def _broken(
 
 
 def _fetched(text: str, at: int) -> str:
-    return "an image from elsewhere" if "](" in text[at : at + 2000] else ""
+    _, is_picture, source = text[at : at + 2000].partition("](")
+    return "an image from elsewhere" if is_picture and not source.startswith(LEFT_OUT) else ""
 
 
 def _odd_link(text: str, at: int) -> str:
@@ -230,7 +285,9 @@ def _clean_attachments(cell: Cell, say: Say) -> None:
             for kind, data in (forms.items() if isinstance(forms, dict) else ())
             if kind in PICTURES and is_base64(data)
         }
-        if pictures and re.fullmatch(r"[\w.-]+", name):
+        if any(map(is_too_large, pictures.values())):
+            say(TOO_LARGE)
+        elif pictures and re.fullmatch(r"[\w.-]+", name):
             kept[name] = pictures
         else:
             say("an attachment that is not an image")
@@ -267,6 +324,9 @@ def clean_data(data: dict[str, Any], say: Say = lambda _what: None) -> dict[str,
     """An output's forms, by MIME type: text, clean HTML, pictures; a drawing becomes a picture."""
     kept: dict[str, Any] = {}
     forms = {k: "".join(map(str, v)) if isinstance(v, list) else v for k, v in data.items()}
+    if any(kind in PICTURES and is_base64(v) and is_too_large(v) for kind, v in forms.items()):
+        say(TOO_LARGE)
+        forms = {kind: value for kind, value in forms.items() if kind not in PICTURES}
     has_picture = any(is_base64(value) for kind, value in forms.items() if kind in PICTURES)
     for kind, value in forms.items():
         if kind in PICTURES and is_base64(value):
@@ -283,6 +343,9 @@ def clean_data(data: dict[str, Any], say: Say = lambda _what: None) -> dict[str,
     drawing = forms.get("image/svg+xml")
     if isinstance(drawing, str) and not kept.keys() & PICTURES and len(drawing) <= MAX_HTML:
         coded = base64.b64encode(drawing.encode("utf-8", "replace")).decode()
+        if is_too_large(coded):
+            say(TOO_LARGE)
+            return kept or {"text/plain": "(nothing here can be shown)"}
         kept["text/html"] = f'<img alt="a drawing" src="data:image/svg+xml;base64,{coded}">'
     return kept or {"text/plain": "(nothing here can be shown)"}
 
@@ -306,7 +369,9 @@ def clean_html(text: str, say: Say = lambda _what: None) -> str:
         return "<p>(HTML that is nested too deeply is not shown)</p>"
     if _is_active(text):
         say("HTML")
-    return _tame_tex(cleaned, say)
+    if any(is_too_large(found[1]) for found in DATA_PICTURE.finditer(text)):
+        say(TOO_LARGE)
+    return _tame_tex(LARGE_HEADING.sub(r"\1h4", cleaned), say)
 
 
 QUOTED = r"=\s*+(?:\"[^\"]*+(?:\"|\Z)|'[^']*+(?:'|\Z))"
@@ -347,7 +412,7 @@ def _plain(text: Any) -> str:
 CLEANERS: dict[str, Callable[[str, Say], str]] = {
     "text/plain": lambda text, _say: _plain(text[:MAX_WORDS]),
     "text/html": clean_html,
-    "text/markdown": lambda text, say: clean_markdown(text[:MAX_WORDS], say),
+    "text/markdown": lambda text, say: with_small_headings(clean_markdown(text[:MAX_WORDS], say)),
     "text/latex": lambda text, say: clean_markup(text[:MAX_WORDS], say),
 }
 

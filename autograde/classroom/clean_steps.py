@@ -26,7 +26,7 @@ class CleanWork(NbGraderPreprocessor):
     def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
         """Clean it in place. Locked cells are the assignment's: nbgrader has restored them."""
         given = {cell.source for cell in nb.cells if is_locked(cell)}
-        clean_notebook(nb.cells, nb.metadata, given)
+        clean_notebook(nb.cells, nb.metadata, given, all_headings=False)
         if self.parent is not None and self.parent.has_trait("exclude_anchor_links"):
             # Of an exporter of pages: else a heading's words are its id, and formgrader puts what
             # is typed, or clicked, where the first element with a cell's name as its id stands.

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 
 from autograde import bank
 from autograde.by_hand import guarded_modules
@@ -42,6 +43,8 @@ INSIDES = frozenset(
         *("fork", "_exit", "healthy_step", "right_value"),
         *("_C", "_VF", "_refs", "_decomp", "_execution_engine", "decompose"),
         *("set_stance", "_set_stance", "eval_frame", "load_library", "compile_fx", "closs"),
+        *("run_backward", "make_fx", "aot_compile", "aot_function", "aot_module"),
+        *("aoti_load_package", "aoti_compile_and_package"),
     }
 )
 """Attributes that an answer to an exercise has no use for. A `__closure__` alone shows nothing."""
@@ -54,6 +57,7 @@ MODULES = frozenset(
         *("autograde.answers", "autograde.apart", "autograde.questions", "autograde.recogniser"),
         *("autograde.by_hand", "autograde.plain", "course.debug.museum.exhibit"),
         *("torch.fx", "torch.export", "torch.utils.cpp_extension", "cffi", "numpy.ctypeslib"),
+        *("functorch", "onnxruntime", "onnx.reference"),
     }
 )
 IN_QUOTES = INSIDES - {"fork"} | MODULES
@@ -77,6 +81,10 @@ EVERYDAY = {
     "socket": {"gethostname"},
     "subprocess": {"PIPE", "DEVNULL", "STDOUT", "CalledProcessError", "TimeoutExpired"},
     "dis": set[str](),
+    "functorch": {
+        *("vmap", "grad", "grad_and_value", "vjp", "jvp", "jacrev", "jacfwd", "hessian"),
+        *("make_functional", "make_functional_with_buffers", "combine_state_for_ensemble"),
+    },
 }
 """What honest notebooks use of such a module. One that is imported and left alone shows nothing."""
 TELLS_OF_THE_MACHINE = ("nvidia-smi", "nvcc --version", "lscpu", "git rev-parse", "git describe")
@@ -269,16 +277,24 @@ def _named(tree: ast.Module, own: set[ast.AST], imported: Mapping[str, str]) -> 
     """
     asked, everyday = _asked_if_main(tree), _ones_own_name(tree) | own
     short = _short_texts_run(tree) | dict.fromkeys(_patterns_compiled(tree, imported))
+    set_here = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and _is_set(n)}
+
+    def named_only(name: str) -> bool:
+        """Whether a pattern asks for a private name that nothing here sets."""
+        return _is_private(name) and name not in set_here
+
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in INSIDES and node not in everyday:
             yield node.attr
         elif isinstance(node, ast.ClassDef) and node.name in BORROWED:
             yield node.name
+        elif isinstance(node, ast.MatchClass):
+            yield from (name for name in node.kwd_attrs if name in INSIDES or named_only(name))
         elif (isinstance(node, ast.Constant) and node.value in BORROWED) or (
-            isinstance(node, ast.Constant) and node not in asked and node.value in IN_QUOTES
+            isinstance(node, ast.Constant) and node not in asked and _is_in_quotes(node.value)
         ):
             yield f'the text "{node.value}"'
-        elif isinstance(node, ast.BinOp | ast.JoinedStr) and _joined(node) in IN_QUOTES:
+        elif isinstance(node, PUT_TOGETHER) and _is_in_quotes(_joined(node)):
             yield f'the text "{_joined(node)}", put together'
         elif _is_looked_up(node):
             yield "sys.modules"
@@ -314,23 +330,46 @@ def _by_a_path(tree: ast.Module, imported: Mapping[str, str]) -> Iterator[str]:
         if any(map(_is_private, parts)) or not INSIDES.isdisjoint(parts):
             yield _shown(whole)
     for node, whole in _paths(tree, imported).items():
-        if isinstance(node, ast.Attribute):
+        if not isinstance(node, ast.Name):
+            last = whole.rpartition(".")[2]
             of_ours = whole in MODULES and whole.startswith(("autograde.", "torch."))
-            of_others = _is_private(node.attr) and INSIDES.isdisjoint(whole.split("."))
-            a_text = node.attr == "__file__" and whole.count(".") > 1
+            of_others = _is_private(last) and INSIDES.isdisjoint(whole.split("."))
+            a_text = last == "__file__" and whole.count(".") > 1
             if of_ours or of_others or a_text:
                 yield _shown(whole)
 
 
 def _paths(tree: ast.Module, imported: Mapping[str, str]) -> dict[ast.AST, str]:
-    """`autograde.bank` for `autograde.bank` and for `a.bank` after `import autograde as a`."""
+    """`autograde.bank` for `autograde.bank` and for `a.bank` after `import autograde as a`, and for
+    `getattr(a, "bank")` and `vars(a)["bank"]`."""
     found: dict[ast.AST, str] = {}
     for node in reversed(list(ast.walk(tree))):  # what stands inside another one comes first
         if isinstance(node, ast.Name) and node.id in imported:
             found[node] = imported[node.id]
         elif isinstance(node, ast.Attribute) and node.value in found:
             found[node] = f"{found[node.value]}.{node.attr}"
+        match node:
+            case ast.Call(ast.Name("getattr"), [of, ast.Constant(str(name)), *_]) | ast.Subscript(
+                ast.Call(ast.Name("vars"), [of]) | ast.Attribute(of, "__dict__"),
+                ast.Constant(str(name)),
+            ) if of in found:
+                found[node] = f"{found[of]}.{name}"
     return found
+
+
+def _is_set(node: ast.Attribute) -> bool:
+    return isinstance(node.ctx, ast.Store)
+
+
+def _is_in_quotes(text: object) -> bool:
+    """Whether a text is one that is looked for, or the dotted name of what is inside such a
+    module."""
+    if type(text) is not str or text in IN_QUOTES or not DOTTED.fullmatch(text):
+        return type(text) is str and text in IN_QUOTES
+    return _is_inside(text) or not INSIDES.isdisjoint(text.split("."))
+
+
+DOTTED = re.compile(r"(torch|functorch|autograde)(\.\w{1,80}){1,20}")
 
 
 def _is_made_up(name: str) -> bool:
@@ -478,8 +517,19 @@ def _short_texts_run(tree: ast.Module) -> dict[ast.AST, ast.Module]:
     return found
 
 
+PUT_TOGETHER = (ast.BinOp, ast.JoinedStr, ast.Call, ast.Subscript)
+METHODS = ("lower", "upper", "swapcase", "casefold", "strip", "replace", "join", "removeprefix",
+           "removesuffix", "format")  # fmt: skip
+"""What makes one text of others."""
+OTHER_PLACES = {"%": re.compile(r"%(?!s)"), "format": re.compile(r"\{(?!\d?\})")}
+"""Places in a template for anything but a text as it is, such as one of a width."""
+LONGEST_NAME = 200
+"""Characters of a text that may be a name, so that making it takes no time."""
+
+
 def _joined(node: ast.AST, pieces: int = 20) -> str | None:
-    """A text that is written in pieces, a few: `"auto" + "grade"`, or `f"{'auto'}grade"`."""
+    """A text that is written in pieces, a few: `"auto" + "grade"`, `f"{'auto'}grade"`,
+    `"%sgrade" % "auto"`, `"AUTO".lower()`, `"otua"[::-1]`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and pieces:
         left, right = _joined(node.left, pieces - 1), _joined(node.right, pieces - 1)
         return None if left is None or right is None else left + right
@@ -488,8 +538,59 @@ def _joined(node: ast.AST, pieces: int = 20) -> str | None:
         return None if None in parts else "".join(parts)
     if isinstance(node, ast.FormattedValue) and node.conversion == -1 and not node.format_spec:
         return _joined(node.value, pieces - 1) if pieces else None
+    if isinstance(node, ast.BinOp | ast.Call | ast.Subscript) and pieces:
+        return _made_of(partial(_computed, node, pieces - 1))
     is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
     return node.value if is_text else None
+
+
+def _computed(node: ast.AST, pieces: int) -> str:
+    """A text that an operator, a method or a slice makes of others.
+
+    Raises:
+        TypeError: Not of texts that stand there.
+        ValueError, LookupError: Python cannot make it.
+    """
+    match node:
+        case ast.BinOp(of, ast.Mod(), filled):
+            template = _short(of, pieces)
+            if not OTHER_PLACES["%"].search(template):
+                return template % tuple(_all_joined(filled, pieces))
+        case ast.Call(ast.Attribute(of, name), parts, []) if name in METHODS:
+            text = _short(of, pieces)
+            listed = [isinstance(part, ast.List | ast.Tuple) for part in parts]
+            read = [_all_joined(part, pieces) for part in parts]
+            given = [all if whole else all[0] for all, whole in zip(read, listed, strict=True)]
+            if name != "format" or not OTHER_PLACES["format"].search(text):
+                return getattr(text, name)(*given)
+        case ast.Subscript(of, ast.Slice(start, end, step)):
+            bounds = [one and ast.literal_eval(one) for one in (start, end, step)]
+            return _short(of, pieces)[slice(*bounds)]
+    raise TypeError
+
+
+def _short(node: ast.AST, pieces: int) -> str:
+    text = _joined(node, pieces)
+    if text is None or len(text) > LONGEST_NAME:
+        raise TypeError
+    return text
+
+
+def _all_joined(node: ast.AST, pieces: int) -> list[str]:
+    """The texts of a list or a tuple, or the one text."""
+    parts = node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
+    if len(parts) > pieces:
+        raise TypeError
+    return [_short(part, pieces) for part in parts]
+
+
+def _made_of(make: Callable[[], str]) -> str | None:
+    """A text, if Python can make it and it is no longer than a name."""
+    try:
+        text = make()
+    except (TypeError, ValueError, LookupError):
+        return None
+    return text if len(text) <= LONGEST_NAME else None
 
 
 def _is_looked_up(node: ast.AST) -> bool:

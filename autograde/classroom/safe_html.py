@@ -15,6 +15,7 @@ from functools import lru_cache
 from html import escape
 
 from autograde.classroom.formulas import STYLE, draw_formulas
+from autograde.classroom.pictures import is_too_large
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:"
 """No script of any kind, no request of any kind."""
@@ -37,7 +38,7 @@ STYLES = {
     "border-style", "border-top", "border-width", "color", "font-style", "font-weight", "padding",
     "text-align", "text-decoration", "white-space",
 }
-"""No position, no size, no margin, nothing that takes a url()."""
+"""No position, no size, no margin, nothing that takes a url(); of widths see WIDEST."""
 # fmt: on
 NAMES = frozenset({"class", "id", "name"})
 """By which a page's own scripts and styles find their elements: a page with scripts gives none."""
@@ -203,13 +204,45 @@ def _cleaner(names: frozenset[str]):
 def _filtered(tag: str, name: str, value: str) -> str | None:
     """An attribute's value; None where it goes."""
     if name == "src":
-        return value if PICTURE.match(value) else None
+        return value if PICTURE.match(value) and not is_too_large(value.partition(",")[2]) else None
     if name == "href":
         return value if LINK.match(value) else None
-    if name == "style" and CSS_FUNCTION.search(value):
-        return None
+    if name == "style":
+        return None if CSS_FUNCTION.search(value) else _without_wide(value)
+    if name in ("width", "height"):
+        number = re.match(r"\s*\+?(\d*\.?\d*)", value)
+        return value if number and float(number[1].strip(".") or 0) <= LONGEST else None
     return value
 
+
+def _without_wide(style: str) -> str:
+    """A style without declarations of paddings and borders that would push the rest away."""
+    kept = []
+    for declaration in CSS_COMMENT.sub(" ", style).split(";"):
+        name, _, value = declaration.lower().partition(":")
+        wide = ("padding" in name or "border" in name) and any(
+            float(number) * PIXELS.get(unit, WIDEST + 1) > WIDEST
+            for number, unit in CSS_LENGTH.findall(re.sub(r"\([^()]*+\)", "", value))
+            if float(number)
+        )
+        if not wide:
+            kept.append(declaration)
+    return ";".join(kept)
+
+
+LONGEST = 4000
+"""Pixels, or percent, that a picture or a column may say it is wide or high."""
+WIDEST = 48
+"""Pixels of a padding or a border."""
+PIXELS = {
+    **{"": 1, "px": 1, "pt": 4 / 3, "pc": 16, "em": 16, "rem": 16, "ex": 8, "ch": 8, "%": 8},
+    **{"in": 96, "cm": 38, "mm": 3.8, "q": 1},
+}
+"""Of each of CSS's units, about; others are of the window, and are wide."""
+CSS_COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
+CSS_LENGTH = re.compile(
+    r"(?<![#\w.])\+?((?:\d++(?:\.\d*+)?|\.\d++)(?:e[+-]?\d{1,3}(?!\d))?)([a-z%]*+)", re.IGNORECASE
+)
 
 CSS_FUNCTION = re.compile(r"\\|(?<!\brgb)(?<!\brgba)(?<!\bhsl)(?<!\bhsla)\(", re.IGNORECASE)
 """What could fetch, in any spelling; colours cannot."""

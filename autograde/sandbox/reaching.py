@@ -53,8 +53,8 @@ WORDS = {
     CHANGED: "functions or classes by which its answer is looked at were replaced meanwhile",
     PROGRAM: "another program was started while one of its functions was called, and what that "
     "computes is not seen",
-    RECORDED: "a function of TorchScript was called where it was to be written by hand, and what "
-    "is recorded in it is not seen",
+    RECORDED: "a function that torch had recorded (TorchScript, torch.fx) was called where it was "
+    "to be written by hand, and what is recorded in it is not seen",
     BESIDE: "another thread ran while functions of its code that must do without torch were "
     "called, and what is computed there is not seen",
     UNREAD: "it ran code from an archive, from a compiled file or from one whose name does not end "

@@ -226,6 +226,16 @@ def back(y: Tensor):
 def step_by_hand(weight, bias, inputs, targets, lr):
     back(weight.sum())
 """, "backward() of TorchScript"),
+    "engine": ("01c.step-by-hand", """
+import torch
+match torch.autograd.Variable:
+    case object(_execution_engine=work):
+        run = work.run_backward
+leaf = torch.ones(2, requires_grad=True)
+made_before = leaf.sum()
+def step_by_hand(weight, bias, inputs, targets, lr):
+    run((made_before,), (torch.ones(()),), False, False, (leaf,), allow_unreachable=True)
+""", "autograd's engine"),
     "node": ("01c.step-by-hand", """
 import torch
 def step_by_hand(weight, bias, inputs, targets, lr):
@@ -253,6 +263,31 @@ def test_a_recording_of_what_must_be_written_by_hand_refuses(name):
         session.run(source)
         answer = session.ask(id, exercise.name, exercise.cases(exercise.parts[0], seed=1)[0])
     assert answer.text.startswith(f"{what} does what this exercise asks you to write yourself")
+
+
+WRITTEN_BY_TORCH = {
+    "make_fx": "from torch.fx.experimental.proxy_tensor import make_fx\n"
+    "run = make_fx(whole)(torch.ones(2))",
+    "symbolic": "run = torch.fx.symbolic_trace(whole).forward",
+    "interpreted": "run = torch.fx.Interpreter(torch.fx.symbolic_trace(whole)).run",
+    "exported": "class M(torch.nn.Module):\n    def forward(self, x): return whole(x)\n"
+    "run = torch.export.export(M(), (torch.ones(2),)).module()",
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN_BY_TORCH)
+def test_what_torch_has_recorded_and_written_out_is_named_to_a_person(name):
+    """Only where it runs in place of what is to be written by hand; elsewhere it is nobody's."""
+    source = (
+        "import torch, torch.fx, torch.export\ndef whole(x): return x * 2\n"
+        f"{WRITTEN_BY_TORCH[name]}\ndef clip_by_global_norm(p, m): return run(torch.ones(2))[0]"
+    )
+    with StudentSession(None, Limits(cell_s=20.0)) as session:
+        assert session.run(source) == []
+        (shown,) = session.run("print(run(torch.ones(2)))")
+        assert shown["text"] == "tensor([2., 2.])\n" and session.noted == set()
+        assert session.ask(CLIP.id, CLIP.name, CASE)["norm"] == 2.0
+        assert session.noted == {reaching.RECORDED}
 
 
 LEFT_ON = """

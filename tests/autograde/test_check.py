@@ -13,8 +13,11 @@ import pytest
 import sympy
 import torch
 import torchvision
+from scipy.special import _logsumexp
+from sklearn.calibration import calibration_curve
 from sklearn.neural_network._stochastic_optimizers import AdamOptimizer
 from torch._decomp import decompositions
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.utils import checkpoint
 from torchmetrics.functional.classification import multiclass_calibration_error
 
@@ -134,6 +137,8 @@ def test_functions_to_be_written_by_hand_refuse_under_every_name_and_come_back()
 
 
 LOGITS, TARGETS, ONES = torch.zeros(2, 3), torch.zeros(2).long(), torch.ones(2, 3, 4)
+LEAF = torch.ones(2, requires_grad=True)
+SUM = LEAF.sum()
 OPERATORS = {
     # ruff: noqa: E501 (calls are data)
     "cross_entropy_loss": ("01b.cross-entropy", lambda: torch._C._nn.cross_entropy_loss(LOGITS, TARGETS)),
@@ -152,6 +157,8 @@ OPERATORS = {
     "backward": ("01b.cross-entropy", lambda: torch.ops.aten.nll_loss_backward(torch.ones(()), LOGITS, TARGETS, None, 1, -100, torch.ones(()))),
     "backward_of_native": ("02a.dropout", lambda: torch.ops.aten.native_dropout_backward(ONES, ONES > 0, 2.0)),
     "backward_data": ("01b.softmax", lambda: torch.ops.aten._softmax_backward_data(LOGITS, LOGITS, 1, torch.float32)),
+    "engine": ("01c.step-by-hand", lambda: torch.ops.aten._backward(SUM, [LEAF], retain_graph=True)),
+    "scale": ("03d.loss-scaler", lambda: torch._amp_update_scale_(torch.ones(1), torch.zeros(1).int(), torch.zeros(1), 2.0, 0.5, 5)),
     "feature_dropout": ("02a.dropout", lambda: torch.feature_dropout(ONES, 0.5, True)),
 }  # fmt: skip
 
@@ -214,12 +221,40 @@ def _sparse_adam():
     torch.optim.SparseAdam([p]).step()
 
 
+def _functional_nadam():
+    settings = {"beta1": 0.9, "beta2": 0.99, "lr": 1.0, "weight_decay": 0.0, "eps": 1e-8}
+    settings |= {"momentum_decay": 0.0}
+    sys.modules["torch.optim.nadam"].nadam([], [], [], [], [], [], **settings)
+
+
+def _linear_cross_entropy():
+    if not hasattr(torch.nn, "LinearCrossEntropyOptions"):
+        pytest.skip("this torch has no linear_cross_entropy")
+    options = torch.nn.LinearCrossEntropyOptions()
+    torch.nn.functional.linear_cross_entropy(LOGITS, torch.eye(3), TARGETS, options=options)
+
+
+def _curried():
+    """Torch's checkpointing bound to its settings; where it has no such form, as it is."""
+    try:
+        return checkpoint.checkpoint(use_reentrant=False, early_stop=False)
+    except TypeError:
+        return lambda block: lambda x: checkpoint.checkpoint(block, x, use_reentrant=False)
+
+
+CURRIED = _curried()
 SIBLINGS = {
     "SparseAdam": ("04a.adam", _sparse_adam),
     "AdamOptimizer": ("04a.adam", lambda: AdamOptimizer([np.ones(1)])),
     "sympy": ("01a.tape", lambda: sympy.Symbol("x").diff()),
     "sympy-polynomial": ("01a.tape", lambda: sympy.Poly("x").diff()),
     "Conv1d": ("01b.linear", lambda: torch.nn.Conv1d(1, 1, 1)),
+    "checkpoint-made-before": ("03d.recompute", lambda: CURRIED(torch.sum)(WEIGHT)),
+    "logsumexp": ("01b.softmax", lambda: _logsumexp.log_softmax(np.zeros((1, 2)), axis=1)),
+    "calibration_curve": ("03e.calibration-error", lambda: calibration_curve([0, 1], [0.2, 0.8])),
+    "nadam": ("04a.adam", lambda: _functional_nadam()),
+    "ShardedGradScaler": ("03d.loss-scaler", lambda: ShardedGradScaler("cpu", enabled=False)),
+    "linear_cross_entropy": ("01b.cross-entropy", lambda: _linear_cross_entropy()),
     "GradScaler": ("03d.loss-scaler", lambda: torch.amp.GradScaler("cpu", enabled=False).update()),
 }
 

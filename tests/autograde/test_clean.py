@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
+import struct
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -12,12 +15,15 @@ import pytest
 from bs4 import BeautifulSoup
 from matplotlib.figure import Figure
 from nbconvert.filters.markdown_mistune import markdown2html_mistune
+from PIL import Image
 
 from autograde import bank, class_dir
 from autograde.answers import BLANK
 from autograde.classroom.clean import (
+    TOO_LARGE,
     Removed,
     _is_active,
+    clean_cell,
     clean_data,
     clean_html,
     clean_markdown,
@@ -26,7 +32,9 @@ from autograde.classroom.clean import (
     files_beside,
     is_base64,
     is_inert,
+    with_small_headings,
 )
+from autograde.classroom.pictures import is_too_large
 from autograde.classroom.safe_html import LINK, PICTURE, TooDeepError, sanitize
 from autograde.kinds import ValueExercise
 from autograde.sandbox.outputs import values_in
@@ -338,3 +346,78 @@ def test_a_class_directory_of_before_gets_the_lines_that_protect(tmp_path):
     once = (folder / "nbgrader_config.py").read_text()
     class_dir.init(folder, [])
     assert (folder / "nbgrader_config.py").read_text() == once and "old" in once
+
+
+@pytest.mark.parametrize("form", ["PNG", "GIF", "JPEG", "WEBP", "BMP"])
+def test_the_size_of_a_picture_is_what_a_browser_goes_by(form):
+    """Pillow writes it; that a name says another form changes nothing."""
+    for size, large in (((300, 200), False), ((16_000, 4_100), True)):
+        file = io.BytesIO()
+        Image.new("1" if form in ("PNG", "BMP") else "L", size).save(file, form)
+        assert is_too_large(base64.b64encode(file.getvalue()).decode()) is large, size
+
+
+def test_what_is_no_picture_is_none_that_is_too_large():
+    for data in ("", "=", "a", "ab=c", "aGVsbG8=", "iVBORw0KGgo=", "/9j/", "R0lGODlh", "UklGRg=="):
+        assert not is_too_large(data)
+
+
+def huge():
+    """A PNG's head that says 40,000 by 40,000."""
+    head = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + struct.pack(">II", 40_000, 40_000)
+    return base64.b64encode(head + bytes(9)).decode()
+
+
+def test_a_picture_that_would_fill_a_browser_is_left_out_and_named():
+    said: list[str] = []
+    wide = '<svg xmlns="http://www.w3.org/2000/svg" width="40000" height="40000"></svg>'
+    for data in ({"image/png": huge()}, {"image/svg+xml": wide}):
+        kept = clean_output(nbformat.v4.new_output("display_data", data=data), said.append)
+        assert kept["data"] == {"text/plain": "(nothing here can be shown)"}
+    assert "src" not in clean_html(f'<img src="data:image/png;base64,{huge()}">', said.append)
+    assert huge() not in clean_markdown(f"![a](data:image/png;base64,{huge()})", said.append)
+    cell = {"cell_type": "markdown", "source": "![a](attachment:a.png)", "metadata": {}}
+    cell["attachments"] = {"a.png": {"image/png": huge()}}
+    clean_cell(cell, (), said.append)
+    assert cell["attachments"] == {} and set(said) == {TOO_LARGE} and len(said) == 5
+
+
+def test_nothing_in_an_output_is_so_wide_or_high_that_it_covers_a_page():
+    for style in (
+        *("padding:400px", "border-top: 20000px solid white", "padding: 1px 10vw"),
+        *("/*:*/padding:90em", "PADDING:1e5px", "border-left:calc(9px) solid"),
+    ):
+        assert "px" not in clean_html(f'<p style="{style}">x</p>') and "vw" not in style[:7]
+    for kept in ("padding:5px", "border:1px solid rgb(255, 255, 0)", "color:#400000"):
+        assert kept in clean_html(f'<p style="{kept}">x</p>')
+    assert "30000" not in clean_html('<img alt="" width="30000" height=" 30000px"><td width=90000>')
+    assert 'width="400"' in clean_html('<img alt="" width="400">')
+
+
+@pytest.mark.parametrize(("text", "cleaned"), [
+    ("# Recipe (Score: 46.0 / 46.0)", "#### Recipe (Score: 46.0 / 46.0)"),
+    ("a\r## b", "a\n#### b"),
+    ("Score\n===", "Score\n\n==="),
+    ("- a\n\n      ### b", "- a\n\n      #### b"),
+    ("> # a", "> #### a"),
+    ("```python\n# a comment\n```\n# a", "```python\n# a comment\n```\n#### a"),
+    ("`` ``` ``\n# a", "`` ``` ``\n#### a"),
+    ("#### a\n#tag\n    # code\n| a |\n|---|", "#### a\n#tag\n    # code\n| a |\n|---|"),
+])  # fmt: skip
+def test_a_students_headings_are_smaller_than_a_pages_own(text, cleaned):
+    assert with_small_headings(text) == cleaned == with_small_headings(cleaned)
+
+
+def test_headings_of_the_assignment_and_of_an_output():
+    ours = {"cell_type": "markdown", "source": "# Ours", "metadata": {}}
+    theirs = {"cell_type": "markdown", "source": "# Theirs", "metadata": {}}
+    clean_cell(ours, {"# Ours"}, print), clean_cell(theirs, {"# Ours"}, print)
+    assert [ours["source"], theirs["source"]] == ["# Ours", "#### Theirs"]
+    assert clean_html("<h1 id=a>Score</h1>") == "<h4>Score</h4>"
+
+
+def test_headings_are_found_in_time_whatever_the_text():
+    started = time.process_time()
+    for text in ("> " * 10**5, "- " * 10**5, " " * 10**5, "-" * 10**5 + "x", "`" * 10**5):
+        with_small_headings(f"{text}\n{text}# a")
+    assert time.process_time() - started < 2.0
