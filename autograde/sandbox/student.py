@@ -16,7 +16,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache, partial, wraps
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -184,6 +184,7 @@ def _settle(folder: Path, limits: Limits, isolation: Isolation, pipe: int) -> No
     ):
         resource.setrlimit(kind, (value, value))
     limit_growth(limits.memory_bytes, for_good=True)
+    _run_as_written()
     _reseed()
 
 
@@ -225,6 +226,21 @@ def _close_inherited(pipe: int) -> None:
     own.pop("tempdir", None)
     if sys.platform.startswith("linux"):  # warm, like everything here
         multiprocessing.set_start_method("fork", force=True)
+
+
+def _run_as_written() -> None:
+    """Here `torch.compile` gives what runs as it was written: torch's compiler cannot read the
+    functions that hold guards, and may find no C++ compiler."""
+    import torch
+
+    usual = torch.compile
+
+    @wraps(usual)
+    def compile(*args: Any, **kwargs: Any) -> Any:
+        torch.compiler.set_stance("force_eager")
+        return usual(*args, **kwargs)
+
+    torch.compile = compile
 
 
 def _reseed() -> None:

@@ -63,6 +63,16 @@ def test_an_exception_is_an_error_output_and_the_next_cell_runs(session):
     assert session.run("1")[0]["data"]["text/plain"] == "1"
 
 
+def test_what_is_compiled_runs_as_it_was_written(session):
+    """torch's compiler cannot read functions that hold guards, as `nn.Linear.forward` does here."""
+    (shown,) = session.run(
+        "import torch\nfrom torch import nn\n"
+        "model = torch.compile(nn.Linear(2, 1), fullgraph=True, backend='eager')\n"
+        "print(list(model(torch.ones(3, 2)).shape), type(model).__name__)"
+    )
+    assert shown.get("text") == "[3, 1] OptimizedModule\n", shown
+
+
 def test_an_answer_comes_back_as_plain_data(session):
     session.run(GOOD)
     answer = session.ask("03a.clip", "clip", CASE)
