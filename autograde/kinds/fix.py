@@ -50,7 +50,7 @@ def change_size(given: str, function: Callable[..., Any], *, most: int) -> str |
         lines = _lines_as_written(function)
         if lines is None:
             return {UNFIT: _not_found(NAME.search(given)[1], _cells_run(function))}
-        changed = _difference(_plain_lines(given), lines)
+        changed = _difference(plain_lines(given), lines)
     except (OSError, TypeError, SyntaxError, StopIteration):
         return size_of(0, most)
     if not changed:
@@ -66,8 +66,8 @@ def _lines_as_written(function: Callable[..., Any]) -> tuple[str, ...] | None:
             read.
     """
     if cells := _cells_run(function):
-        return _lines_in(cells, code_of(function))
-    return _plain_lines(_text_of(function))
+        return lines_in(cells, code_of(function))
+    return plain_lines(_text_of(function))
 
 
 def _cells_run(function: Callable[..., Any]) -> list[str]:
@@ -104,7 +104,7 @@ def changes(exercise: Exercise, function: Callable[..., Any]) -> list[str]:
     line that was not changed. A line with another indentation is in both, with its indentation.
     """
     try:
-        before = _plain_lines(module_of(exercise).GIVEN)
+        before = plain_lines(module_of(exercise).GIVEN)
         after = _lines_as_written(function) or ()
     except (OSError, TypeError, SyntaxError, StopIteration):
         return []
@@ -131,10 +131,10 @@ def written_change(exercise: Exercise, cells: list[str], code: str) -> str | dic
         code: `code_of` the function that was called: the text counted is the one it is made of.
     """
     module = module_of(exercise)
-    lines = _lines_in(cells, code)
+    lines = lines_in(cells, code)
     if lines is None:
         return {UNFIT: _not_found(exercise.name, cells)}
-    return size_of(_difference(_plain_lines(module.GIVEN), lines), module.MOST)
+    return size_of(_difference(plain_lines(module.GIVEN), lines), module.MOST)
 
 
 def _not_found(name: str, cells: Sequence[str]) -> str:
@@ -160,20 +160,21 @@ def _unread(cells: Sequence[str]) -> Iterator[str]:
             continue
 
 
-CODE = "__code__"
-"""Key in an answer to a loop to fix: `code_of` the function that gave it."""
+CODE, RAN = "__code__", "__ran__"
+"""Keys in an answer to a loop to fix: `code_of` the function that gave it, and what else of its
+author's ran meanwhile: name and size of each code, by its hash."""
 
 
 def code_of(function: Callable[..., Any]) -> str:
     """A hash of what a function does, which its text gives as well; empty if it is another kind of
     object, whose attributes say what they like, or is wrapped into another one."""
     wrapped = hasattr(function, "__wrapped__")
-    return _hash_of(function.__code__) if type(function) is FunctionType and not wrapped else ""
+    return hash_of(function.__code__) if type(function) is FunctionType and not wrapped else ""
 
 
-def _hash_of(code: CodeType) -> str:
+def hash_of(code: CodeType) -> str:
     consts = [
-        _hash_of(c) if isinstance(c, CodeType)
+        hash_of(c) if isinstance(c, CodeType)
         else sorted(map(repr, c)) if isinstance(c, frozenset)
         else repr(c)
         for c in code.co_consts
@@ -185,7 +186,7 @@ def _hash_of(code: CodeType) -> str:
     return hashlib.sha256(repr(about).encode("utf-8", "backslashreplace")).hexdigest()
 
 
-def _lines_in(cells: Sequence[str], code: str) -> tuple[str, ...] | None:
+def lines_in(cells: Sequence[str], code: str) -> tuple[str, ...] | None:
     """The lines of the function with this `code_of` it, from the last cell that defines it."""
     found = (_lines_by_code(cell) for cell in reversed(cells) if "def" in cell)
     return next((lines[code] for lines in found if code in lines), None)
@@ -193,10 +194,7 @@ def _lines_in(cells: Sequence[str], code: str) -> tuple[str, ...] | None:
 
 @lru_cache(maxsize=1000)
 def _lines_by_code(cell: str) -> dict[str, tuple[str, ...]]:
-    """The lines of each function that a cell defines outside of others, by `code_of` it.
-
-    A `from __future__ import annotations` holds for all later cells, and changes their code.
-    """
+    """The lines of each function that a cell defines outside of others, by `code_of` it."""
     found: dict[str, tuple[str, ...]] = {}
     if len(cell) > MOST_CODE:
         return found
@@ -209,25 +207,43 @@ def _lines_by_code(cell: str) -> dict[str, tuple[str, ...]]:
             }
             codes = [
                 code
-                for flags in (0, __future__.annotations.compiler_flag)
-                for code in _codes_in(_compiled(tree, flags))
+                for flags in FLAGS
+                for code in codes_in(compiled(tree, flags))
                 if (code.co_firstlineno, code.co_name) in functions
             ]
             lines = {place: tuple(_lines_of(node)) for place, node in functions.items()}
-            found |= {_hash_of(code): lines[code.co_firstlineno, code.co_name] for code in codes}
+            found |= {hash_of(code): lines[code.co_firstlineno, code.co_name] for code in codes}
     return found
 
 
-def _compiled(tree: ast.Module, flags: int) -> CodeType:
+@lru_cache(maxsize=1000)
+def codes_of(cell: str) -> dict[str, set[str]]:
+    """Hashes of each function and class that a cell defines, and of all code inside, by name."""
+    found: dict[str, set[str]] = {}
+    if len(cell) > MOST_CODE:
+        return found
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError), quiet():
+        for tree in code_of_cell(cell, MOST_WITHIN):
+            for flags in FLAGS:
+                for code in codes_in(compiled(tree, flags)):
+                    found.setdefault(code.co_name, set()).update(map(hash_of, codes_in(code)))
+    return found
+
+
+FLAGS = (0, __future__.annotations.compiler_flag)
+"""Of how cells are compiled: a `from __future__ import annotations` holds for all later cells."""
+
+
+def compiled(tree: ast.Module, flags: int) -> CodeType:
     return compile(tree, "cell", "exec", flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
 
 
-def _codes_in(code: CodeType) -> Iterator[CodeType]:
+def codes_in(code: CodeType) -> Iterator[CodeType]:
     """A code and all that stand in it."""
     yield code
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            yield from _codes_in(inner)
+            yield from codes_in(inner)
 
 
 def outside_of_functions(tree: ast.AST) -> Iterator[ast.AST]:
@@ -290,7 +306,7 @@ def changed_lines(given: str, written: str) -> int:
     Raises:
         SyntaxError: One of the two is not Python.
     """
-    return _difference(_plain_lines(given), _plain_lines(written))
+    return _difference(plain_lines(given), plain_lines(written))
 
 
 def _difference(before: Sequence[str], after: Sequence[str]) -> int:
@@ -301,7 +317,7 @@ def _difference(before: Sequence[str], after: Sequence[str]) -> int:
 
 
 @lru_cache(maxsize=8)
-def _plain_lines(source: str) -> tuple[str, ...]:
+def plain_lines(source: str) -> tuple[str, ...]:
     """The lines of the function that a source defines: once, as each case asks for them."""
     tree = tree_of(textwrap.dedent(source))
     return tuple(_lines_of(next(node for node in tree.body if isinstance(node, ast.FunctionDef))))

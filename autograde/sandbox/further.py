@@ -1,0 +1,74 @@
+"""What else of a student's own code runs while a loop to fix is called: nobody counts its lines.
+
+A text shows what a loop calls by its name. Not so what stands under the name of a builtin, what an
+operator does, what was put into a library, what a library made of a text. So Python counts in C, as
+for cProfile, each code that runs in the call: of a library, of the loop, or of neither.
+"""
+
+from __future__ import annotations
+
+import _lsprof
+import dis
+import re
+from collections.abc import Callable
+from types import CodeType, FunctionType
+from typing import Any
+
+from autograde.kinds.fix import codes_in, hash_of
+from autograde.sandbox import reaching
+from autograde.sandbox.stacks import Alone, nothing
+
+MOST_TOLD, MOST_NAME = 50, 80
+"""How much code is told of, the largest, and characters of a name."""
+CALLS = frozenset(dis.opmap[name] for name in dis.opmap if re.match("CALL(?!_INTRINSIC)", name))
+"""Of Python's instructions those that call."""
+
+
+class Further:
+    """Looks on while a function is called.
+
+    Args:
+        function: The loop.
+        tell: Tells the grader that somebody looked away meanwhile.
+    """
+
+    def __init__(self, function: Any, tell: reaching.Tell) -> None:
+        code = function.__code__ if type(function) is FunctionType else None
+        self.own = set(codes_in(code)) if code else set[CodeType]()
+        self.code, self.tell = code, tell
+        self.ran: set[CodeType] = set()
+
+    def watching(self, alone: Alone) -> Alone:
+        """The same, with what is called looked at."""
+
+        def watched(function: Callable[..., Any], args: Any = (), kwargs: Any = nothing) -> Any:
+            counter = _lsprof.Profiler(subcalls=False, builtins=False)
+            try:
+                counter.enable()
+            except ValueError:  # from Python 3.12 on: an earlier cell has not ended its own
+                self.tell(reaching.UNCOUNTED)
+                return alone(function, args, kwargs)
+            try:
+                return alone(function, args, kwargs)
+            finally:
+                counter.disable()
+                self._note({entry.code for entry in counter.getstats()})
+
+        return watched
+
+    def _note(self, ran: set[Any]) -> None:
+        if self.code and self.code not in ran:
+            self.tell(reaching.UNCOUNTED)
+        codes = {code for code in ran if type(code) is CodeType}
+        self.ran |= {code for code in codes - self.own if reaching.is_students(code)}
+
+    def found(self) -> dict[str, list[Any]]:
+        """Name and size of each further code, by its hash."""
+        sizes = {hash_of(code): [code.co_qualname[:MOST_NAME], size_of(code)] for code in self.ran}
+        return dict(sorted(sizes.items(), key=lambda one: -one[1][1])[:MOST_TOLD])
+
+
+def size_of(code: CodeType) -> int:
+    """Lines of a code, or its calls if there are more: one line has room for many."""
+    lines = {line for _, _, line in code.co_lines() if line is not None}
+    return max(len(lines), sum(one in CALLS for one in code.co_code[::2]))
