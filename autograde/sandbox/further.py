@@ -7,11 +7,12 @@ for cProfile, each code that runs in the call: of a library, of the loop, or of 
 
 from __future__ import annotations
 
-import _lsprof
 import dis
 import re
+from _lsprof import Profiler
 from collections.abc import Callable
-from types import CodeType, FunctionType
+from threading import getprofile, setprofile
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from autograde.kinds.fix import codes_in, hash_of
@@ -42,19 +43,27 @@ class Further:
         """The same, with what is called looked at."""
 
         def watched(function: Callable[..., Any], args: Any = (), kwargs: Any = nothing) -> Any:
-            counter = _lsprof.Profiler(subcalls=False, builtins=False)
+            counter = Profiler(subcalls=False, builtins=False)
             try:
                 counter.enable()
             except ValueError:  # from Python 3.12 on: an earlier cell has not ended its own
                 self.tell(reaching.UNCOUNTED)
                 return alone(function, args, kwargs)
+            before = getprofile()
+            setprofile(self._in_a_thread)
             try:
                 return alone(function, args, kwargs)
             finally:
+                setprofile(before)
                 counter.disable()
                 self._note({entry.code for entry in counter.getstats()})
 
         return watched
+
+    def _in_a_thread(self, frame: FrameType, event: str, _value: Any) -> None:
+        """Called for each call in a thread that is started meanwhile, which the counter is not."""
+        if event == "call":
+            self._note({self.code, frame.f_code})
 
     def _note(self, ran: set[Any]) -> None:
         if self.code and self.code not in ran:

@@ -26,7 +26,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, MethodType
 from typing import Any
 
 import course
@@ -284,7 +284,7 @@ def _profiled() -> Callable[[FrameType | None, tuple[Any, ...], bool], bool]:
     now_set, main, me, shows, asks = (
         sys.getprofile, threading.get_ident(), threading.get_ident, shows_the_check, _asks,
     )  # fmt: skip
-    from_a_thread, by_cprofile = threading.__file__, _lsprof.Profiler
+    from_a_thread, by_cprofile, is_ours = threading.__file__, _lsprof.Profiler, _is_ours
 
     def look(frame: FrameType | None, args: tuple[Any, ...], is_called: bool) -> bool:
         if args:  # of sys.monitoring
@@ -294,10 +294,16 @@ def _profiled() -> Callable[[FrameType | None, tuple[Any, ...], bool], bool]:
             return True
         if me() != main:
             at_bottom = frame is not None and frame.f_code.co_filename == from_a_thread
+            if at_bottom and is_ours(threading.getprofile()):  # `further`
+                return False
             return is_called and (at_bottom or asks(frame))
         return asks(frame) and shows(frame)
 
     return look
+
+
+def _is_ours(method: Any) -> bool:
+    return type(method) is MethodType and method.__code__.co_filename.startswith(CHECK)
 
 
 def _by_hand(calling: dict[str, Exercise]) -> bool:
