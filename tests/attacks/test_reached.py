@@ -580,7 +580,18 @@ SAYING = fix_the_loop.FIXED.replace(
 )
 
 
-@pytest.mark.parametrize("cells", [(fix_the_loop.FIXED,), (SAYS, SAYING)], ids=["fixed", "helper"])
+NOTES = "import dataclasses\n@dataclasses.dataclass\nclass Note:\n" + "".join(
+    f"    a{n}: int = {n}\n" for n in range(20)
+)
+NOTING = fix_the_loop.FIXED.replace("val_losses.append", "Note()\n        val_losses.append")
+LOADING = fix_the_loop.FIXED.replace("val_losses = []", "import mpmath\n    val_losses = []")
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [(fix_the_loop.FIXED,), (SAYS, SAYING), (NOTES, NOTING), ("", LOADING)],
+    ids=["fixed", "helper", "data-class", "library-that-makes-code"],
+)
 def test_of_an_honest_repair_nothing_is_told(cells):
     answer, noted = ran_of(*cells)
     assert ran_besides(LOOP, answer[RAN], ()) == {} and noted == set()
