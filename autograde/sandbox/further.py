@@ -107,7 +107,7 @@ def is_surely_written(code: CodeType) -> bool:
 
 
 def _calls(ran: list[Any]) -> Iterator[tuple[Any, Any]]:
-    """Who called whom, as cProfile's counter has it."""
+    """Pairs of a caller and what it called, as cProfile's counter has them."""
     for caller in ran:
         for called in caller.calls or ():
             yield caller, called
