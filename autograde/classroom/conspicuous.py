@@ -13,7 +13,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from functools import cache, partial
 
 from autograde import bank
@@ -30,7 +29,7 @@ from autograde.classroom.similarity import (
 )
 from autograde.kinds.handed_on import lines_elsewhere
 from autograde.reported import on_a_line, quoted
-from autograde.syntax import MAX_DEPTH, TooDeepError, tree_of
+from autograde.syntax import MAX_DEPTH, TooDeepError, code_of_cell
 
 INSIDES = frozenset(
     {
@@ -40,6 +39,7 @@ INSIDES = frozenset(
         *("meta_path", "settrace", "setprofile", "addaudithook", "input_transformers_post"),
         *("input_transformers_cleanup", "ast_transformers", "prefilter_manager"),
         *("run_cell", "run_cell_async", "run_code", "safe_execfile", "safe_execfile_ipy"),
+        *("autocall", "getprofile"),
         *("fork", "_exit", "healthy_step", "right_value"),
         *("_C", "_VF", "_refs", "_decomp", "_execution_engine", "decompose"),
         *("set_stance", "_set_stance", "eval_frame", "load_library", "compile_fx", "closs"),
@@ -125,52 +125,10 @@ def _read(source: str) -> tuple[list[ast.Module], str]:
         if len(cell) > MAX_SOURCE:
             why = f"is longer than {MAX_SOURCE:,} characters"
         try:
-            trees += _trees_of_cell(cell[:MAX_SOURCE])
+            trees += code_of_cell(cell[:MAX_SOURCE], MOST_WITHIN)
         except TooDeepError:
             why = f"is nested more than {MAX_DEPTH} deep"
     return trees, why
-
-
-def _trees_of_cell(cell: str, within: int = 0) -> Iterator[ast.Module]:
-    """A cell's code, and what `%time` and the like run in it.
-
-    Raises:
-        TooDeepError: It is nested too deep.
-    """
-    if within > MOST_WITHIN:
-        raise TooDeepError
-    try:
-        tree = _tree_as_run(cell)
-    except TooDeepError:
-        raise
-    except SyntaxError:
-        return
-    yield tree
-    for node in ast.walk(tree):
-        match node:
-            case ast.Call(ast.Attribute(_, "run_line_magic" | "run_cell_magic"), [_, *texts]):
-                for text in texts:
-                    if isinstance(text, ast.Constant) and isinstance(text.value, str):
-                        yield from _trees_of_cell(text.value, within + 1)
-                        text.value = ""  # read as code; and `gc?` is a question
-
-
-def _tree_as_run(cell: str) -> ast.Module:
-    """The tree of a cell as IPython reads it.
-
-    Raises:
-        SyntaxError: It is not Python.
-    """
-    try:
-        return tree_of(cell)
-    except TooDeepError:
-        raise
-    except SyntaxError:
-        from IPython.core.inputtransformer2 import TransformerManager
-
-        with suppress(RuntimeError):  # too many commands: IPython does not run it either
-            return tree_of(TransformerManager().transform_cell(cell))
-        raise
 
 
 def _insides(trees: list[ast.Module]) -> list[str]:

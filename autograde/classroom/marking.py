@@ -11,6 +11,8 @@ import hashlib
 import socket
 import threading
 import time
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,11 @@ import torch
 
 from autograde import bank, devices
 from autograde.answers import Raised
+from autograde.class_dir import few
 from autograde.classroom.assignment import exercises_version
 from autograde.classroom.cells import Cell, grade_id, is_check, restore
 from autograde.classroom.clean import Removed, clean_output, given_sources
+from autograde.classroom.names import MAX_SHOWN
 from autograde.classroom.needed import unneeded
 from autograde.classroom.not_run import handed_in, misses_something
 from autograde.classroom.notebook_text import read_notebook
@@ -28,7 +32,8 @@ from autograde.classroom.submissions import SubmissionFault
 from autograde.classroom.verdicts import NOT_JUDGED, own_fault
 from autograde.exercise import Exercise
 from autograde.kinds import ValueExercise
-from autograde.kinds.fix import CODE, written_change
+from autograde.kinds.fix import CODE, RAN, written_change
+from autograde.kinds.handed_on import calls_packed, codes_named, ran_besides
 from autograde.referee import RefereeFault, judge
 from autograde.reported import on_a_line, quoted
 from autograde.sandbox.isolation import Isolation, IsolationError
@@ -115,6 +120,7 @@ class _Run:
         self.records: list[dict[str, Any]] = []
         self.verdicts: list[Verdict] = []
         self.answered: Answered = {}
+        self.to_fix = _ToFix()
         self.notes: list[str] = []
         self.outputs_left = MAX_OUTPUTS
         self.used_all_time = False
@@ -138,6 +144,7 @@ class _Run:
                     self.shown.append({"source": cell["source"], **about})
             self.ended = session.ended
             self.noted = [words for what, words in WORDS.items() if what in session.noted]
+            self.noted += self.to_fix.words()
             self.used_all_time = bool(session.ended) and session.is_last
 
     def _looked_at(self, session: StudentSession, cell: Cell, *, run: bool) -> dict[str, Any]:
@@ -170,7 +177,9 @@ class _Run:
         exercise, student = bank.load(call["exercise_id"]), self.job.get("student", "")
         seed = self._seed_of(call["function"])
         try:
-            verdict = _referee(session, call, seed, student, sources, self.answered)
+            verdict = _referee(session, call, seed, student, sources, self.answered, self.to_fix)
+            if verdict.passed and exercise.kind != "fix":
+                self.to_fix.right.append((sources, call["function"]))
             return verdict, message(verdict, exercise)
         except Exception as fault:
             if not is_of_the_answer(fault):
@@ -239,6 +248,7 @@ def _referee(
     student: str,
     sources: list[str],
     answered: Answered,
+    to_fix: _ToFix,
 ) -> Verdict:
     exercise = bank.load(call["exercise_id"])
     if isinstance(exercise, ValueExercise):
@@ -252,7 +262,10 @@ def _referee(
         the answer that it got."""
         key = (call["function"], id(case))
         if key not in before:
-            answered[key] = (case, _answer(session, exercise, call["function"], case, sources))
+            answered[key] = (
+                case,
+                _answer(session, exercise, call["function"], case, sources, to_fix),
+            )
         return answered[key][1]
 
     device = torch.device(session.device)
@@ -306,12 +319,65 @@ def _answer(
     function: str,
     case: dict[str, Any],
     sources: list[str],
+    to_fix: _ToFix,
 ) -> Any:
     answer = session.ask(exercise.id, function, case)
     if exercise.kind == "fix" and isinstance(answer, dict) and "changed" in answer:
         code = str(answer.pop(CODE, ""))
+        to_fix.ran.setdefault(exercise.id, {}).update(_as_told(answer.pop(RAN, {})))
+        to_fix.packed[exercise.id] = calls_packed(exercise, sources, code)
         answer["changed"] = written_change(exercise, sources, code)  # not what the process says
     return answer
+
+
+@dataclass
+class _ToFix:
+    """What a person is to read of loops to fix, by exercise."""
+
+    ran: dict[str, dict[str, Any]] = field(default_factory=dict)
+    packed: dict[str, int] = field(default_factory=dict)
+    right: list[tuple[list[str], str]] = field(default_factory=list)
+    """What answered other exercises, which a loop may use: the cells up to the check, its name."""
+
+    def words(self) -> list[str]:
+        """A sentence for each."""
+        said: list[str] = []
+        for id, ran in self.ran.items():
+            exercise = bank.load(id)
+            if found := ran_besides(exercise, ran, self._may_use if ran else ()):
+                names = few([_name(one) for one in sorted(found)], most=MOST_NAMED)
+                said.append(
+                    f"while its {exercise.name} was called, code of its own ran that the given one "
+                    f"does not run, {sum(found.values())} lines or calls in all, which are not "
+                    f"counted as changed: {names}"
+                )
+            if packed := self.packed.get(id):
+                said.append(
+                    f"its {exercise.name} makes {packed} calls more than the given one inside "
+                    "comprehensions, lambdas, tuples and the like, where a line counts as one "
+                    "change whatever it holds"
+                )
+        return said
+
+    @cached_property
+    def _may_use(self) -> set[str]:
+        return {code for cells, name in self.right for code in codes_named(cells, name)}
+
+
+MOST_NAMED = 10
+"""Names that one line of the class page has room for."""
+
+
+def _name(told: str) -> str:
+    """A name as the student's process told it."""
+    usual = (
+        told.isascii() and told.replace(".", "").replace("<", "").replace(">", "").isidentifier()
+    )
+    return told if usual else quoted(on_a_line(told, MAX_SHOWN))
+
+
+def _as_told(ran: Any) -> dict[str, Any]:
+    return ran if isinstance(ran, dict) else {}
 
 
 def _shown(verdict: Verdict, text: str) -> dict[str, Any]:

@@ -11,11 +11,14 @@ blank lines, docstrings, names of arguments' types and layout do not count as ch
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
 import difflib
 import hashlib
 import inspect
+import linecache
+import os
 import re
 import sys
 import textwrap
@@ -30,25 +33,54 @@ import torch
 from autograde.by_hand import refusal
 from autograde.exercise import UNFIT, Exercise
 from autograde.quiet import quiet
-from autograde.syntax import MAX_DEPTH, TooDeepError, tree_of
+from autograde.syntax import MAX_DEPTH, TooDeepError, code_of_cell, tree_as_run, tree_of
 
 
-def change_size(given: str, function: Callable[..., Any], *, most: int) -> str:
+def change_size(given: str, function: Callable[..., Any], *, most: int) -> str | dict[str, str]:
     """How many lines of the given loop a function changes: `at most 6`, or the exact number.
 
-    A function whose source cannot be read (made by `exec`) is trusted; when a class is graded, the
-    text of the notebook decides.
+    In a notebook the text of its cells decides, as when a class is graded: if none of them is the
+    function's, it is said so. Elsewhere a function whose source cannot be read (made by `exec`) is
+    trusted.
 
     Raises:
         NotImplementedError: Nothing was changed: the loop is as it was given, which is no answer.
     """
     try:
-        changed = changed_lines(given, _text_of(function))
+        lines = _lines_as_written(function)
+        if lines is None:
+            return {UNFIT: _not_found(NAME.search(given)[1], _cells_run(function))}
+        changed = _difference(plain_lines(given), lines)
     except (OSError, TypeError, SyntaxError, StopIteration):
         return size_of(0, most)
     if not changed:
         raise NotImplementedError
     return size_of(changed, most)
+
+
+def _lines_as_written(function: Callable[..., Any]) -> tuple[str, ...] | None:
+    """A function's lines; None if it is of none of the cells that were run.
+
+    Raises:
+        OSError, TypeError, SyntaxError, StopIteration: There are no cells, and its source cannot be
+            read.
+    """
+    if cells := _cells_run(function):
+        return lines_in(cells, code_of(function))
+    return plain_lines(_text_of(function))
+
+
+def _cells_run(function: Callable[..., Any]) -> list[str]:
+    """The cells that a notebook has run so far, and the one that a function is from, as far as
+    IPython knows; none elsewhere, and of what the course itself made of a text."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", bool)()
+    history = getattr(shell, "history_manager", None)
+    cells = [cell for cell in getattr(history, "input_hist_raw", ()) if cell]
+    if not cells or hasattr(function, "__source__"):
+        return []
+    file = getattr(getattr(function, "__code__", None), "co_filename", "")
+    cell = "" if os.path.isfile(file) else "".join(linecache.getlines(file))
+    return [*cells, cell]  # which a history that was cleared does not have
 
 
 def must_differ(exercise: Exercise, function: Callable[..., Any]) -> None:
@@ -72,11 +104,11 @@ def changes(exercise: Exercise, function: Callable[..., Any]) -> list[str]:
     line that was not changed. A line with another indentation is in both, with its indentation.
     """
     try:
-        before = _plain_lines(module_of(exercise).GIVEN)
-        after = _plain_lines(_text_of(function))
+        before = plain_lines(module_of(exercise).GIVEN)
+        after = _lines_as_written(function) or ()
     except (OSError, TypeError, SyntaxError, StopIteration):
         return []
-    found = [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
+    found = [line for line in difflib.ndiff(before, after) if line[0] in "-+"] if after else []
     shared = min((len(line) - len(line[2:].lstrip()) - 2 for line in found), default=0)
     return [line[:2] + line[2 + shared :] for line in found]
 
@@ -99,25 +131,28 @@ def written_change(exercise: Exercise, cells: list[str], code: str) -> str | dic
         code: `code_of` the function that was called: the text counted is the one it is made of.
     """
     module = module_of(exercise)
-    lines = _lines_by_code(tuple(cells)).get(code)
+    lines = lines_in(cells, code)
     if lines is None:
-        name = exercise.name
-        text = (
-            f"The changed lines cannot be counted, since no def {name} in the cells above is the "
-            f"function that was called. Leave def {name}(...) without a decorator, and give the "
-            "name to nothing else."
-        )
-        return {UNFIT: text + "".join(_unread(cells))}
-    return size_of(_difference(_plain_lines(module.GIVEN), lines), module.MOST)
+        return {UNFIT: _not_found(exercise.name, cells)}
+    return size_of(_difference(plain_lines(module.GIVEN), lines), module.MOST)
 
 
-def _unread(cells: list[str]) -> Iterator[str]:
+def _not_found(name: str, cells: Sequence[str]) -> str:
+    text = (
+        f"The changed lines cannot be counted, since no def {name} in the cells above is the "
+        f"function that was called. Leave def {name}(...) without a decorator, and give the "
+        "name to nothing else."
+    )
+    return text + "".join(_unread(cells))
+
+
+def _unread(cells: Sequence[str]) -> Iterator[str]:
     """Why cells were not looked at, a sentence each."""
     if any(len(cell) > MOST_CODE for cell in cells):
         yield f" A cell of more than {MOST_CODE:,} characters was not read."
     for cell in cells:
         try:
-            tree_of(cell[:MOST_CODE])
+            tree_as_run(cell[:MOST_CODE])
         except TooDeepError:
             yield f" A cell was not read, as its code is nested more than {MAX_DEPTH} deep."
             break
@@ -125,20 +160,21 @@ def _unread(cells: list[str]) -> Iterator[str]:
             continue
 
 
-CODE = "__code__"
-"""Key in an answer to a loop to fix: `code_of` the function that gave it."""
+CODE, RAN = "__code__", "__ran__"
+"""Keys in an answer to a loop to fix: `code_of` the function that gave it, and what else of its
+author's ran meanwhile: name and size of each code, by its hash."""
 
 
 def code_of(function: Callable[..., Any]) -> str:
     """A hash of what a function does, which its text gives as well; empty if it is another kind of
     object, whose attributes say what they like, or is wrapped into another one."""
     wrapped = hasattr(function, "__wrapped__")
-    return _hash_of(function.__code__) if type(function) is FunctionType and not wrapped else ""
+    return hash_of(function.__code__) if type(function) is FunctionType and not wrapped else ""
 
 
-def _hash_of(code: CodeType) -> str:
+def hash_of(code: CodeType) -> str:
     consts = [
-        _hash_of(c) if isinstance(c, CodeType)
+        hash_of(c) if isinstance(c, CodeType)
         else sorted(map(repr, c)) if isinstance(c, frozenset)
         else repr(c)
         for c in code.co_consts
@@ -150,36 +186,78 @@ def _hash_of(code: CodeType) -> str:
     return hashlib.sha256(repr(about).encode("utf-8", "backslashreplace")).hexdigest()
 
 
-@lru_cache(maxsize=4)
-def _lines_by_code(cells: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """The lines of each function that cells define at their top level, by `code_of` it."""
-    found = {}
-    for cell in cells:
-        if len(cell) > MOST_CODE:
-            continue
-        for node in _statements(cell):
-            if isinstance(node, ast.FunctionDef):
-                whole = compile(ast.Module([node], []), "cell", "exec", dont_inherit=True)
-                codes = [c for c in whole.co_consts if isinstance(c, CodeType)]
-                found |= {
-                    _hash_of(c): tuple(_lines_of(node)) for c in codes if c.co_name == node.name
-                }
+def lines_in(cells: Sequence[str], code: str) -> tuple[str, ...] | None:
+    """The lines of the function with this `code_of` it, from the last cell that defines it."""
+    found = (_lines_by_code(cell) for cell in reversed(cells) if "def" in cell)
+    return next((lines[code] for lines in found if code in lines), None)
+
+
+@lru_cache(maxsize=1000)
+def _lines_by_code(cell: str) -> dict[str, tuple[str, ...]]:
+    """The lines of each function that a cell defines outside of others, by `code_of` it."""
+    found: dict[str, tuple[str, ...]] = {}
+    if len(cell) > MOST_CODE:
+        return found
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError), quiet():
+        for tree in code_of_cell(cell, MOST_WITHIN):
+            functions = {
+                (min(d.lineno for d in [*node.decorator_list, node]), node.name): node
+                for node in outside_of_functions(tree)
+                if isinstance(node, ast.FunctionDef)
+            }
+            codes = [
+                code
+                for flags in FLAGS
+                for code in codes_in(compiled(tree, flags))
+                if (code.co_firstlineno, code.co_name) in functions
+            ]
+            lines = {place: tuple(_lines_of(node)) for place, node in functions.items()}
+            found |= {hash_of(code): lines[code.co_firstlineno, code.co_name] for code in codes}
     return found
 
 
-def _statements(cell: str) -> list[ast.stmt]:
-    """A cell's statements, where they can be compiled; commands such as `%time` are left out."""
-    for source in (cell, MAGIC.sub(r"\1pass", cell)):
-        with suppress(SyntaxError, ValueError, RecursionError, MemoryError), quiet():
-            tree = tree_of(source)
-            compile(tree, "cell", "exec", dont_inherit=True)
-            return tree.body
-    return []
+@lru_cache(maxsize=1000)
+def codes_of(cell: str) -> dict[str, set[str]]:
+    """Hashes of each function and class that a cell defines, and of all code inside, by name."""
+    found: dict[str, set[str]] = {}
+    if len(cell) > MOST_CODE:
+        return found
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError), quiet():
+        for tree in code_of_cell(cell, MOST_WITHIN):
+            for flags in FLAGS:
+                for code in codes_in(compiled(tree, flags)):
+                    found.setdefault(code.co_name, set()).update(map(hash_of, codes_in(code)))
+    return found
+
+
+FLAGS = (0, __future__.annotations.compiler_flag)
+"""Of how cells are compiled: a `from __future__ import annotations` holds for all later cells."""
+
+
+def compiled(tree: ast.Module, flags: int) -> CodeType:
+    return compile(tree, "cell", "exec", flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+
+
+def codes_in(code: CodeType) -> Iterator[CodeType]:
+    """A code and all that stand in it."""
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from codes_in(inner)
+
+
+def outside_of_functions(tree: ast.AST) -> Iterator[ast.AST]:
+    """What stands in some code, but not what is inside a function."""
+    for node in ast.iter_child_nodes(tree):
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from outside_of_functions(node)
 
 
 MOST_CODE = 50_000
 """Characters of a cell that are read."""
-MAGIC = re.compile(r"^([ \t]*)(?:[%!?].*|[\w., ]+=[ \t]*[%!].*|[\w.]+\?\??[ \t]*)$", re.MULTILINE)
+MOST_WITHIN = 20
+"""How often `%time` and the like may stand within one another in a cell."""
 
 
 def module_of(exercise: Exercise) -> Any:
@@ -228,7 +306,7 @@ def changed_lines(given: str, written: str) -> int:
     Raises:
         SyntaxError: One of the two is not Python.
     """
-    return _difference(_plain_lines(given), _plain_lines(written))
+    return _difference(plain_lines(given), plain_lines(written))
 
 
 def _difference(before: Sequence[str], after: Sequence[str]) -> int:
@@ -239,7 +317,7 @@ def _difference(before: Sequence[str], after: Sequence[str]) -> int:
 
 
 @lru_cache(maxsize=8)
-def _plain_lines(source: str) -> tuple[str, ...]:
+def plain_lines(source: str) -> tuple[str, ...]:
     """The lines of the function that a source defines: once, as each case asks for them."""
     tree = tree_of(textwrap.dedent(source))
     return tuple(_lines_of(next(node for node in tree.body if isinstance(node, ast.FunctionDef))))

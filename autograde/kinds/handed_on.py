@@ -1,20 +1,23 @@
 """What a loop to fix hands its work on to: code whose lines are not counted as changed.
 
-Read from the text of a notebook's cells and of the files beside it; nothing is run.
+Read from the text of a notebook's cells and of the files beside it; and from what ran when the loop
+was called, as the student's process tells it.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
+import difflib
 import importlib.util
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
+from typing import Any
 
 from autograde.exercise import Exercise
-from autograde.kinds.fix import module_of
+from autograde.kinds.fix import codes_of, lines_in, module_of, plain_lines
 from autograde.syntax import tree_of
 
 
@@ -53,6 +56,64 @@ def lines_elsewhere(
             found[name.lstrip(".")] = sum(map(_size, bound[name]))
             waiting += bound[name]
     return found if sum(found.values()) > module.MOST else {}
+
+
+def codes_named(cells: Iterable[str], name: str) -> set[str]:
+    """Hashes of a function or class that cells define, and of all code inside it."""
+    return {one for cell in cells if name in cell for one in codes_of(cell).get(name, ())}
+
+
+def ran_besides(exercise: Exercise, ran: Any, others: Container[str]) -> dict[str, int]:
+    """What ran of a student's own when a loop was called, though the given one does not run it, by
+    name, with its size: none if this is no more than may differ.
+
+    Args:
+        ran: As the student's process says: `Further.found`.
+        others: Hashes of code that answers other exercises, which a loop may use.
+    """
+    found: dict[str, int] = {}
+    for code, about in ran.items() if isinstance(ran, dict) else ():
+        match about:
+            case [str(name), int(size)] if code not in others:
+                found[name] = found.get(name, 0) + max(size, 1)
+    return found if sum(found.values()) > module_of(exercise).MOST else {}
+
+
+def calls_packed(exercise: Exercise, cells: Sequence[str], code: str) -> int:
+    """How many more calls stand inside comprehensions, lambdas, tuples and the like in the lines
+    that a loop changes than in those it replaces: 0 if these are few, or no more than lines may
+    differ.
+
+    Args:
+        cells, code: As of `written_change`.
+    """
+    module = module_of(exercise)
+    before, after = plain_lines(module.GIVEN), lines_in(cells, code) or ()
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    packed = sum(
+        sum(map(_calls_within, after[j1:j2])) - sum(map(_calls_within, before[i1:i2]))
+        for tag, i1, i2, j1, j2 in matcher.get_opcodes()
+        if tag != "equal"
+    )
+    return packed if packed > max(module.MOST, FEW) else 0
+
+
+FEW = 10
+"""Calls in comprehensions, tuples and the like that a repair may well add: what is saved to a file
+takes up to 6 in the bank's own."""
+
+
+@lru_cache(maxsize=1000)
+def _calls_within(line: str) -> int:
+    """Calls in one line of a function, which may begin a block, inside what holds several."""
+    line = line.strip()
+    for text in (line, f"{line} pass", f"if 0: pass\n{line} pass", f"try: pass\n{line} pass"):
+        with suppress(SyntaxError):
+            within = [one for one in ast.walk(tree_of(text)) if isinstance(one, HOLDS_SEVERAL)]
+            return len(
+                {id(call) for one in within for call in ast.walk(one) if isinstance(call, ast.Call)}
+            )
+    return 0
 
 
 def _asked_for(tree: ast.AST) -> set[str]:
@@ -165,3 +226,5 @@ def _size(node: ast.AST) -> int:
 
 IN_ONE_LINE = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 """Code that has no lines of its own."""
+HOLDS_SEVERAL = (*IN_ONE_LINE, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.BoolOp, ast.IfExp)
+"""Expressions with room for what could stand in several lines."""

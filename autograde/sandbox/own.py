@@ -38,9 +38,9 @@ from autograde.sandbox.writes import Counts, counts_of
 OURS = (
     "autograde.answers", "autograde.apart", "autograde.by_hand", "autograde.devices",
     "autograde.exercise", "autograde.plain", "autograde.quiet", "autograde.kinds.fix",
-    "autograde.sandbox.beside", "autograde.sandbox.left_behind", "autograde.sandbox.own",
-    "autograde.sandbox.reaching", "autograde.sandbox.recorded", "autograde.sandbox.sealed",
-    "autograde.sandbox.signals", "autograde.sandbox.student",
+    "autograde.sandbox.beside", "autograde.sandbox.further", "autograde.sandbox.left_behind",
+    "autograde.sandbox.own", "autograde.sandbox.reaching", "autograde.sandbox.recorded",
+    "autograde.sandbox.sealed", "autograde.sandbox.signals", "autograde.sandbox.student",
     "autograde.sandbox.stacks", "autograde.sandbox.stubs", "autograde.sandbox.kernel",
     "autograde.bank", "course.state",
 )  # fmt: skip

@@ -26,7 +26,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, MethodType
 from typing import Any
 
 import course
@@ -37,7 +37,7 @@ from autograde.sandbox import beside, programs, recorded
 FRAMES, OBJECTS, TRACED = "frames", "objects", "traced"
 THREADS, CHANGED, ANSWERS = "threads", "changed", "answers"
 PROGRAM, RECORDED, WOKEN, BESIDE = "program", "recorded", "woken", "beside"
-TRIED, UNREAD = "tried", "unread"
+TRIED, UNREAD, UNCOUNTED = "tried", "unread", "uncounted"
 MOST_CHECKS = 20
 """Checks of one number, option or order while a notebook runs. More is how an answer is searched
 for; a cell that checks what was found does so once or twice."""
@@ -59,6 +59,8 @@ WORDS = {
     "called, and what is computed there is not seen",
     UNREAD: "it ran code from an archive, from a compiled file or from one whose name does not end "
     "in .py, none of which is read",
+    UNCOUNTED: "while its loop to fix was called, its code started a thread or a process, or had "
+    "Python's calls counted otherwise, so that not all that ran is known",
     WOKEN: "a process that an earlier cell had started was stopped while a function was called, "
     "but ran or ended meanwhile",
 }
@@ -71,6 +73,8 @@ EVENTS = {
 }  # fmt: skip
 PROFILES = {"sys.setprofile", "sys.monitoring.register_callback"}
 """What has Python call a function at each call: of cProfile's, one in C."""
+LOOKS_AWAY = {*PROFILES, *beside.STARTED, "os.fork"}
+"""After what it is not seen which code a loop to fix runs."""
 HIDDEN = {
     "_xxsubinterpreters", "_xxinterpchannels", "_interpreters", "_interpchannels",
     "_interpqueues", "_testcapi", "_testlimitedcapi", "_testinternalcapi", "_testmultiphase",
@@ -161,8 +165,14 @@ def _hook(
     of_threads, ran_beside = beside.EVENTS, beside.looked_at()
     hidden, not_here = HIDDEN, ModuleNotFoundError
     is_unread = _from_what_is_not_read()
+    looks_away, is_to_fix = LOOKS_AWAY, _is_to_fix
 
     def look(event: str, args: tuple[Any, ...]) -> None:
+        if event in looks_away and calling and me() not in looking:
+            looking.add(me())
+            if is_to_fix(calling) and asks(frame_at(1)):
+                tell(UNCOUNTED)
+            looking.discard(me())
         if event == "object.__setattr__":
             looking.add(me())  # to ask for a frame is an event, too
             codes_are["touched"] |= frame_at(1).f_code is not puts_back_itself
@@ -274,7 +284,7 @@ def _profiled() -> Callable[[FrameType | None, tuple[Any, ...], bool], bool]:
     now_set, main, me, shows, asks = (
         sys.getprofile, threading.get_ident(), threading.get_ident, shows_the_check, _asks,
     )  # fmt: skip
-    from_a_thread, by_cprofile = threading.__file__, _lsprof.Profiler
+    from_a_thread, by_cprofile, is_ours = threading.__file__, _lsprof.Profiler, _is_ours
 
     def look(frame: FrameType | None, args: tuple[Any, ...], is_called: bool) -> bool:
         if args:  # of sys.monitoring
@@ -284,14 +294,24 @@ def _profiled() -> Callable[[FrameType | None, tuple[Any, ...], bool], bool]:
             return True
         if me() != main:
             at_bottom = frame is not None and frame.f_code.co_filename == from_a_thread
+            if at_bottom and is_ours(threading.getprofile()):  # `further`
+                return False
             return is_called and (at_bottom or asks(frame))
         return asks(frame) and shows(frame)
 
     return look
 
 
+def _is_ours(method: Any) -> bool:
+    return type(method) is MethodType and method.__code__.co_filename.startswith(CHECK)
+
+
 def _by_hand(calling: dict[str, Exercise]) -> bool:
     return any(exercise.by_hand for exercise in calling.values())
+
+
+def _is_to_fix(calling: dict[str, Exercise]) -> bool:
+    return any(exercise.kind == "fix" for exercise in calling.values())
 
 
 def _handed_to(frame: FrameType | None) -> str:

@@ -29,13 +29,14 @@ from autograde.answers import Raised, answer_of
 from autograde.apart import forking
 from autograde.by_hand import written_by_hand
 from autograde.exercise import AnswerError
-from autograde.kinds.fix import CODE, code_of
+from autograde.kinds.fix import CODE, RAN, code_of
 from autograde.kinds.value import called, plain_value
 from autograde.kit.student import current
 from autograde.quiet import quiet
 from autograde.sandbox import own, reaching, recorded, signals, stacks, stubs, view
 from autograde.sandbox.bounds import limit_growth
 from autograde.sandbox.channel import sender
+from autograde.sandbox.further import Further
 from autograde.sandbox.isolation import Isolation, lock_away
 from autograde.sandbox.limits import Limits
 
@@ -372,7 +373,9 @@ class Shell:
         try:
             with own.without_modes():
                 case = plain.from_bytes(base64.b64decode(request["case"]))
-                as_it_is = own.looked_at_as_it_is(function, exercise, means)
+                further = Further(function, means.tell) if exercise.kind == "fix" else None
+                seen = further.watching(means.alone) if further else means.alone
+                as_it_is = own.looked_at_as_it_is(function, exercise, means._replace(alone=seen))
                 apart = forking(
                     not self.device.startswith("cuda"),
                     means.pipe,
@@ -387,8 +390,8 @@ class Shell:
                     means.tell(reaching.CHANGED)
                 if isinstance(answer, Raised):
                     return _raised(answer.kind, answer.text)
-                if exercise.kind == "fix":
-                    answer = {**answer, CODE: code_of(function)}
+                if further:
+                    answer = {**answer, CODE: code_of(function), RAN: further.found()}
                 return {"value": base64.b64encode(plain.to_bytes(answer)).decode()}
         except plain.PlainDataError as fault:
             return _raised("AnswerError", f"What was returned cannot be an answer: {fault}")

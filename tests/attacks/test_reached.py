@@ -6,6 +6,9 @@ import zipfile
 import pytest
 
 from autograde import bank
+from autograde.bank import fix_the_loop
+from autograde.kinds.fix import CODE, RAN
+from autograde.kinds.handed_on import calls_packed, codes_named, ran_besides
 from autograde.referee import judge
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.reaching import (
@@ -19,6 +22,7 @@ from autograde.sandbox.reaching import (
     THREADS,
     TRACED,
     TRIED,
+    UNCOUNTED,
     UNREAD,
 )
 from autograde.sandbox.session import StudentSession
@@ -512,3 +516,114 @@ def test_code_that_is_read_or_has_no_file_is_not_told_and_runs_as_its_text_says(
         assert not [output for output in said if output["output_type"] == "error"]
         (shown,) = session.run("print(helper.x)")
         assert shown["text"] == "its text\n" and session.noted == set()
+
+
+LOOP = bank.load("03a.fix-the-loop")
+TAKES = "model, train_loader, val_loader, criterion, optimizer, epochs"
+WHOLE = fix_the_loop.FIXED.replace("def fit", "def whole")
+EMPTY = fix_the_loop.GIVEN.replace("in range(epochs)", "in []")
+
+
+def ending(call, more=""):
+    """The given loop, whose own work never begins, and another end."""
+    assert "return val_losses" in EMPTY
+    return EMPTY.replace("epochs)", f"epochs{more})", 1).replace(
+        "return val_losses", f"return {call}"
+    )
+
+
+HANDED_TO = {
+    "under a builtin's name": (WHOLE.replace("whole", "round"), ending(f"round({TAKES})")),
+    "as a default": (WHOLE, ending(f"go({TAKES})", ", go=None") + "fit.__defaults__ = (whole,)"),
+    "by an operator": (
+        f"{WHOLE}nn.Module.__matmul__ = lambda model, rest: whole(model, *rest)",
+        ending(f"model @ ({TAKES[7:]},)"),
+    ),
+    "by a pattern": (f"{WHOLE}match whole:\n    case work: pass", ending(f"work({TAKES})")),
+    "in a library": (f"{WHOLE}vars(nn).update(work=whole)", ending(f"nn.work({TAKES})")),
+    "among the names": (f"{WHOLE}globals().update(work=whole)", ending(f"work({TAKES})")),
+    "in a thread": (
+        f"import threading\ndone = []\ndef whole(*them):\n    done.append(inner(*them))\n"
+        f"{WHOLE.replace('whole', 'inner')}def first(*them):\n"
+        "    one = threading.Thread(target=whole, args=them)\n    one.start()\n    one.join()\n"
+        "    return done.pop()",
+        ending(f"first({TAKES})"),
+    ),
+    "by a library": (
+        f"import timeit\ntimeit.timeit({'global whole' + WHOLE!r}, globals=globals(), number=1)",
+        ending(f"whole({TAKES})"),
+    ),
+}
+GLOBALS = "import torch\nfrom torch import nn"
+
+
+def ran_of(*cells):
+    """What ran besides the loop, the last answer, and what was noted."""
+    case = LOOP.cases(LOOP.parts[0], seed=1)[0]
+    with StudentSession(None, Limits()) as session:
+        for cell in (GLOBALS, *cells):
+            assert not [o for o in session.run(cell) if o["output_type"] == "error"]
+        answer = session.ask(LOOP.id, LOOP.name, case)
+        return answer, session.noted
+
+
+@pytest.mark.parametrize("way", HANDED_TO)
+def test_what_a_loop_to_fix_runs_besides_is_told_however_it_gets_there(way):
+    answer, noted = ran_of(*HANDED_TO[way])
+    found = ran_besides(LOOP, answer[RAN], ())
+    assert max(found.values()) > fix_the_loop.MOST and noted == set()
+
+
+SAYS = "def say(epoch, loss):\n    print(f'{epoch}: {loss:.3f}')\n"
+SAYING = fix_the_loop.FIXED.replace(
+    "        val_losses.append", "        say(0, total)\n        val_losses.append"
+)
+
+
+NOTES = "import dataclasses\n@dataclasses.dataclass\nclass Note:\n" + "".join(
+    f"    a{n}: int = {n}\n" for n in range(20)
+)
+NOTING = fix_the_loop.FIXED.replace("val_losses.append", "Note()\n        val_losses.append")
+LOADING = fix_the_loop.FIXED.replace("val_losses = []", "import mpmath\n    val_losses = []")
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [(fix_the_loop.FIXED,), (SAYS, SAYING), (NOTES, NOTING), ("", LOADING)],
+    ids=["fixed", "helper", "data-class", "library-that-makes-code"],
+)
+def test_of_an_honest_repair_nothing_is_told(cells):
+    answer, noted = ran_of(*cells)
+    assert ran_besides(LOOP, answer[RAN], ()) == {} and noted == set()
+    assert calls_packed(LOOP, cells, answer[CODE]) == 0
+
+
+def test_a_loop_may_call_what_answers_another_exercise():
+    answer, _noted = ran_of(WHOLE, ending(f"whole({TAKES})"))
+    assert ran_besides(LOOP, answer[RAN], ())
+    assert ran_besides(LOOP, answer[RAN], codes_named([WHOLE], "whole")) == {}
+    assert ran_besides(LOOP, answer[RAN], codes_named([f"{WHOLE}    print()"], "whole"))
+
+
+LOOKS_AWAY = {
+    "process": f"def fit({TAKES}):\n    import os\n"
+    "    if not (child := os.fork()): os._exit(0)\n    os.waitpid(child, 0)\n    return []",
+    "not counted": f"def fit({TAKES}):\n    import sys\n    sys.setprofile(None)\n    return []",
+    "counted anew": f"def fit({TAKES}):\n    import sys\n    sys.getprofile().clear()\n"
+    "    return []",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", LOOKS_AWAY)
+def test_a_loop_to_fix_that_has_its_calls_not_counted_is_noted(way):
+    _answer, noted = ran_of(LOOKS_AWAY[way])
+    assert UNCOUNTED in noted
+
+
+PACKED = "[" + ", ".join(f"abs({n})" for n in range(12)) + "]"
+
+
+def test_calls_that_are_packed_into_one_line_are_counted():
+    loop = fix_the_loop.GIVEN.replace("    val_losses = []", f"    val_losses = {PACKED}", 1)
+    answer, _noted = ran_of(loop)
+    assert calls_packed(LOOP, [loop], answer[CODE]) == 12

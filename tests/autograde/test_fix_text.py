@@ -1,13 +1,21 @@
 """Which text of a notebook is counted for a loop to fix: that of the function that was called."""
 
-import functools
+import __future__
 
+import ast
+import asyncio
+import functools
+import textwrap
+from types import SimpleNamespace
+
+import IPython
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 
 from autograde import bank
 from autograde.bank import fix_the_loop
 from autograde.exercise import UNFIT
-from autograde.kinds.fix import MOST_CODE, code_of, written_change
+from autograde.kinds.fix import MOST_CODE, change_size, code_of, written_change
 
 LOOP = bank.load("03a.fix-the-loop")
 FIXED = fix_the_loop.FIXED
@@ -56,6 +64,63 @@ def test_a_loop_written_again_is_counted_whatever_text_stands_beside_it(cells):
 )  # fmt: skip
 def test_an_honest_repair_is_counted_as_it_stands(cells):
     assert counted(*cells) == MOST
+
+
+INDENTED = textwrap.indent(FIXED.strip(), "    ")
+PROMPTED = ">>> " + FIXED.strip().replace("\n", "\n... ")
+HINTED = FIXED.replace(
+    "epochs):\n", "epochs):\n    def seen(n: int) -> int:\n        return n\n\n", 1
+)
+WRAPPED = FIXED.replace("num_examples += len(targets)", "num_examples += (len(targets)\n % 99)", 1)
+AS_NOTEBOOKS_RUN_THEM = {
+    "indented": (INDENTED,),
+    "prompts": (PROMPTED,),
+    "awaits": (f"import asyncio\n{FIXED}\nawait asyncio.sleep(0)",),
+    "later-annotations": ("from __future__ import annotations", HINTED),
+    "command-and-operator": (f"%precision 3\n{WRAPPED}",),
+    "try": (f"try:\n{INDENTED}\nexcept Exception as error:\n    print(error)",),
+    "if": (f"if True:\n{INDENTED}",),
+    "with": (f"import contextlib\nwith contextlib.nullcontext():\n{INDENTED}",),
+    "class": (f"class Loops:\n{INDENTED}\nfit = Loops.fit",),
+    "semicolon": (f"{FIXED}\n;",),
+    "timed": (f"%%time\n{FIXED}",),
+}
+
+
+@pytest.mark.parametrize("way", AS_NOTEBOOKS_RUN_THEM)
+def test_a_repair_counts_alike_at_home_and_graded_however_its_cell_is_written(way, monkeypatch):
+    cells, flags, scope = AS_NOTEBOOKS_RUN_THEM[way], 0, {"get_ipython": quiet_shell}
+    for cell in cells:
+        body = cell.removeprefix("%%time\n")
+        text = TransformerManager().transform_cell(body.removesuffix(";"))
+        code = compile(text, "a cell", "exec", flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        if (running := eval(code, scope)) is not None:
+            asyncio.run(running)
+        flags |= code.co_flags & __future__.annotations.compiler_flag
+    assert written_change(LOOP, list(cells), code_of(scope["fit"])) == MOST
+    assert at_home(monkeypatch, cells, scope["fit"]) == MOST
+
+
+def quiet_shell():
+    return SimpleNamespace(run_line_magic=lambda *_: None)
+
+
+def at_home(monkeypatch, cells, function):
+    """What `check` counts in a notebook that has run these cells."""
+    history = SimpleNamespace(input_hist_raw=["", *cells])
+    shell = SimpleNamespace(history_manager=history)
+    monkeypatch.setattr(IPython, "get_ipython", lambda: shell)
+    return change_size(fix_the_loop.GIVEN, function, most=fix_the_loop.MOST)
+
+
+def test_a_loop_that_no_cell_defines_is_told_at_home_as_when_it_is_graded(monkeypatch):
+    scope = {}
+    exec(f"def make():\n{INDENTED}\n    return fit", scope)
+    made = scope["make"]()
+    cells = (f"def make():\n{INDENTED}\n    return fit", "fit = make()")
+    said = written_change(LOOP, list(cells), code_of(made))
+    assert "without a decorator" in said[UNFIT]
+    assert at_home(monkeypatch, cells, made) == said
 
 
 def test_of_a_wrapped_loop_it_is_said_why_its_lines_cannot_be_counted():
