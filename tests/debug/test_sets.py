@@ -66,6 +66,7 @@ SETS = (
     Set("twenty_fourth", told=39),
     Set("twenty_fifth", told=39),
     Set("twenty_sixth"),
+    Set("twenty_seventh", told=38),
 )
 PAIR = {pair.name: pair for pair in PAIRS}
 TOLD = [
