@@ -75,7 +75,7 @@ def betas(session: Session) -> Iterator[Finding]:
 
 
 def names(session: Session) -> Iterator[Finding]:
-    """What a parameter group calls almost like a setting is read by somebody.
+    """A setting of a parameter group has a name that something reads.
 
     Only of torch's own optimizers, which read no other name than their defaults have; one of the
     author's may. A loop may set the rate by a key of its own, so the setting has to be the default
