@@ -156,6 +156,57 @@ def test_betas_have_their_order(betas, told):
     assert said(settings.betas, made) == told
 
 
+@pytest.mark.parametrize(
+    ("own", "told"),
+    [({"learning_rate": 1e-2}, ["lr-too-small"]), ({"Learning-Rate": 1e-5}, ["lr-too-large"]),
+     ({"wd": 0.1}, ["weight-decay-misplaced"]), ({"weigth_decay": 0}, ["weight-decay-misplaced"]),
+     ({"learning_rate": 1e-2, "lr": 1e-2}, []), ({"learning_rate": 1e-3}, []),
+     ({"lr_scale": 0.1}, []), ({"lr_mult": 10.0}, []), ({"name": "head", "layer": 3}, []),
+     ({"base_lr": 0.1, "max_lr": 1.0, "min_lr": 0.0, "initial_lr": 1e-3}, []),
+     ({"max_momentum": 0.95, "base_momentum": 0.8, "lr_decay": 0.1}, []),
+     ({"momentum": 0.9}, []), ({"no_weight_decay": True, "learning_rate_2": 0.1}, [])],
+    ids=lambda own: "-".join(own) or "silent",
+)  # fmt: skip
+def test_a_group_names_its_settings_as_the_optimizer_reads_them(own, told):
+    model = mlp()
+    opt = torch.optim.AdamW([{"params": model.parameters()} | own], 1e-3)
+    held = opt.param_groups[0]
+    made = trained(model, opt, loaders(*blobs()), of_pairs(F.cross_entropy))
+    assert said(settings.names, made) == told
+    assert opt.param_groups[0] is held and type(held) is dict
+
+
+class Scaled(torch.optim.SGD):
+    """Reads what its groups call `learning_rate`, elsewhere."""
+
+
+@pytest.mark.parametrize("way", ["nobody", "sets", "decays", "all settings", "own"])
+def test_a_setting_that_the_loop_reads_is_no_slip(way):
+    made = of(of_pairs(F.cross_entropy), *blobs())
+    key = "wd" if way == "decays" else "learning_rate"
+    kind = Scaled if way == "own" else torch.optim.SGD
+    opt = kind([{"params": made["model"].parameters(), key: 0.05}], 1e-3)
+
+    def step(b):
+        for group in opt.param_groups:
+            if way == "sets":
+                group["lr"] = group["learning_rate"] / 2
+            elif way == "decays":
+                for p in group["params"]:
+                    p.data.mul_(1 - group["lr"] * group["wd"])
+            elif way == "all settings":
+                dict(group.items())
+        loss = F.cross_entropy(made["model"](b[0]), b[1])
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        return loss.item()
+
+    del made["train"]
+    made |= {"optimizer": opt, "train_step": step}
+    assert said(settings.names, made) == ["lr-too-small"] * (way == "nobody")
+
+
 @pytest.mark.parametrize("way", ["counts", "shares", "all alike"])
 def test_a_sampler_draws_the_rare_more_often(way):
     torch.manual_seed(0)

@@ -66,6 +66,7 @@ SETS = (
     Set("twenty_fourth", told=39),
     Set("twenty_fifth", told=39),
     Set("twenty_sixth"),
+    Set("twenty_seventh", told=39),
 )
 PAIR = {pair.name: pair for pair in PAIRS}
 TOLD = [
@@ -104,6 +105,11 @@ def test_labels_that_moved_are_told_where_a_class_is_lacking_too():
     faulty, twin = (diagnose(PAIR["refit_labels"].make(bug)) for bug in (True, False))
     assert [a.id for a in faulty.alarms] == ["labels-renamed", "label-shift"], str(faulty)
     assert [a.id for a in twin.alarms] == ["label-shift"], str(twin)
+
+
+def test_weights_that_come_after_the_mean_are_told_beside_what_follows_from_them():
+    faulty = diagnose(PAIR["trust_that_weighs_a_mean"].make(True))
+    assert "weighed-after-the-mean" in [a.id for a in faulty.alarms], str(faulty)
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ RELATIONS = (
     flows.log_det, cancelled.cancelled, squeezed.again, variances.squared, spreads.one_role,
     unbounded.below, bonuses.without_end, reductions.alike,
     boxes.overlap, boxes.scored,
-    worth.of_a_code, settings.betas, model.state, turned.viewed, attention.summed,
+    worth.of_a_code, settings.betas, settings.names, model.state, turned.viewed, attention.summed,
     attention.of_several, attention.of_a_row, model.rows, model.future, ahead.skipped, ahead.copied,
     ahead.shown, padding.behind, padding.embedded, counted.behind_the_end,
     ended.by_its_sign, untaught.by_padding, absent.marked, background.placeholders,

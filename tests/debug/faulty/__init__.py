@@ -34,6 +34,7 @@ from tests.debug.faulty import (  # noqa: F401
     twenty_first,
     twenty_fourth,
     twenty_second,
+    twenty_seventh,
     twenty_sixth,
     twenty_third,
     unseen,

@@ -53,6 +53,8 @@ from tests.debug.sound import (  # noqa: F401
     twenty_fourth_loops,
     twenty_second,
     twenty_second_loops,
+    twenty_seventh,
+    twenty_seventh_loops,
     twenty_sixth,
     twenty_sixth_loops,
     twenty_third,
