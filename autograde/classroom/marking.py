@@ -325,7 +325,8 @@ def _answer(
     if exercise.kind == "fix" and isinstance(answer, dict) and "changed" in answer:
         code = str(answer.pop(CODE, ""))
         to_fix.ran.setdefault(exercise.id, {}).update(_as_told(answer.pop(RAN, {})))
-        to_fix.packed[exercise.id] = calls_packed(exercise, sources, code)
+        if (loop := (exercise.id, code)) not in to_fix.packed:  # each case has the same, as a rule
+            to_fix.packed[loop] = calls_packed(exercise, sources, code)
         answer["changed"] = written_change(exercise, sources, code)  # not what the process says
     return answer
 
@@ -335,7 +336,8 @@ class _ToFix:
     """What a person is to read of loops to fix, by exercise."""
 
     ran: dict[str, dict[str, Any]] = field(default_factory=dict)
-    packed: dict[str, int] = field(default_factory=dict)
+    packed: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By exercise and `code_of` the loop that was called."""
     right: list[tuple[list[str], str]] = field(default_factory=list)
     """What answered other exercises, which a loop may use: the cells up to the check, its name."""
 
@@ -351,7 +353,7 @@ class _ToFix:
                     f"does not run, {sum(found.values())} lines or calls in all, which are not "
                     f"counted as changed: {names}"
                 )
-            if packed := self.packed.get(id):
+            if packed := max(n for (loop, _), n in self.packed.items() if loop == id):
                 said.append(
                     f"its {exercise.name} makes {packed} calls more than the given one inside "
                     "comprehensions, lambdas, tuples and the like, where a line counts as one "

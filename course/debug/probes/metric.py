@@ -289,9 +289,10 @@ def _judged(session: Session, one: Observed) -> Iterator[Finding]:
         return
     for rule in RULES:
         if rule.holds(one):
-            if rule.id == "metric-wrong" and not (is_plain(one.name) and are_classes(session)):
-                return
-            if rule.id == "metric-wrong" and counts_in_its_way(session, one.name):
+            if rule.id == "metric-wrong" and (
+                not (is_plain(one.name) and are_classes(session))
+                or counts_in_its_way(session, one.name)
+            ):
                 return
             evidence = {one.name: one.value, "mean_over_examples": one.mean,
                         "examples": one.examples, "last_batch": one.last_batch}  # fmt: skip
