@@ -326,7 +326,7 @@ def looked_at_as_it_is(
 def as_plain_tensors(value: Any, deep: int = MAX_DEPTH) -> Any:
     """What was returned, with tensors of a student's class as plain ones: as those, they say of
     themselves what torch says."""
-    if isinstance(value, Tensor) and type(value) not in (Tensor, Parameter):
+    if issubclass(type(value), Tensor) and type(value) not in (Tensor, Parameter):
         with DisableTorchFunctionSubclass():
             return as_subclass(value, Tensor)
     if type(value) not in (tuple, list, dict) or not deep:
@@ -356,7 +356,9 @@ def _runs_code(value: Any, watched: set[FunctionType]) -> bool:
     if type(value) is FunctionType:
         return value not in watched and _is_students_function(value)
     return type(value) is partial or (
-        not isinstance(value, type | nn.Module) and callable(value) and _is_students(type(value))
+        not issubclass(type(value), (type, nn.Module))
+        and callable(value)
+        and _is_students(type(value))
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cmp_to_key, partial
 from pathlib import Path
 from types import FunctionType, MethodType
@@ -73,8 +74,11 @@ GLOBAL_HOOKS = [
 
 
 def leading_nowhere(value: Any) -> Any:
-    """A value in which every function of ours that has a closure or an object is a sealed one."""
-    if type(value) in MOST_ARE or isinstance(value, PLAIN):
+    """A value in which every function of ours that has a closure or an object is a sealed one.
+
+    No object is asked for its class, nor for what it holds: an answer's own would run its code.
+    """
+    if type(value) in MOST_ARE or issubclass(type(value), PLAIN):
         return value
     return _sealed_within(value, {}, 1)
 
@@ -92,7 +96,7 @@ def _in_containers(values: Any, seen: dict[int, Any], depth: int) -> list[Any]:
 
 
 def _sealed_within(value: Any, seen: dict[int, Any], depth: int) -> Any:
-    if id(value) in seen or depth > DEEP or isinstance(value, PLAIN):
+    if id(value) in seen or depth > DEEP or issubclass(type(value), PLAIN):
         return value
     if _leads_on(value):
         return sealed(value)
@@ -117,14 +121,16 @@ def _is(one: Any, other: Any) -> bool:
 def _held_by(value: Any) -> tuple[Any, list[tuple[Any, Any]]]:
     """Entries of a list or a dictionary, or attributes of an object, each with its key, and what
     they stand in."""
-    if isinstance(value, list):
+    kind = type(value)
+    if issubclass(kind, list):
         return value, list(enumerate(value))
-    if isinstance(value, dict):
+    if issubclass(kind, dict):
         return value, list(value.items())
-    if not isinstance(value, (FunctionType, MethodType)):
-        about = getattr(value, "__dict__", None)
-        if isinstance(about, dict):
-            return about, list(about.items())
+    if kind not in (FunctionType, MethodType):
+        with suppress(AttributeError):
+            about = object.__getattribute__(value, "__dict__")
+            if type(about) is dict:
+                return about, list(about.items())
     return None, []
 
 
