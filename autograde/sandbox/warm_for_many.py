@@ -1,7 +1,8 @@
 """What a warm parent does besides where a whole class is graded: it takes 4 s, once.
 
 scikit-learn, torch's compiler and the fonts of figures are loaded for the submissions that use
-them, and memory is put in order for hundreds of forks. See `autograde.sandbox.parent.start`.
+them, what refuses in each exercise is found, and memory is put in order for hundreds of forks. See
+`autograde.sandbox.parent.start`.
 """
 
 import gc
@@ -12,6 +13,8 @@ import sys
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from autograde import bank
+from autograde.by_hand import refusing
 from autograde.sandbox import kernel
 
 MODULES = (
@@ -39,6 +42,8 @@ def _draw_once() -> None:
 for module in MODULES:
     importlib.import_module(module)
 _draw_once()
+for entry in bank.asks_for_code().values():
+    refusing(entry.load())  # which takes a fork 4 ms to find
 gc.unfreeze()
 gc.collect()
 gc.freeze()
