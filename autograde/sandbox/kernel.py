@@ -82,15 +82,16 @@ def keep_to_oneself(writable: Iterable[str]) -> None:
     sockets or change a terminal of theirs, nor open for writing what lies elsewhere.
 
     Args:
-        writable: Folders.
+        writable: Folders; of one that is yet to be made, where it will be.
     """
     if not (version := landlock()):
         return
     files = WRITE_FILES | (SET_DEVICES if version >= 5 else 0)
     others = NO_SIGNALS_NOR_SOCKETS if version >= 6 else 0
     rules = call("syscall", SYS_NEW_RULES, (ctypes.c_uint64 * 3)(files, 0, others), 24, 0)
-    for folder in writable:
-        place = os.open(folder, os.O_PATH)
+    for folder in map(Path, writable):
+        there = next(one for one in (folder, *folder.parents) if one.exists())
+        place = os.open(there, os.O_PATH)
         one = ctypes.create_string_buffer(struct.pack("=Qi", WRITE_FILES, place))
         call("syscall", SYS_ADD_RULE, rules, 1, one, 0)
         os.close(place)
