@@ -35,6 +35,19 @@ def test_what_is_written_after_a_kill_is_not_handed_on(tmp_path):
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("before", "there")]
 
 
+def test_another_process_may_make_the_folder_that_it_hands_on(tmp_path):
+    """05.run's is made by the trainer; where Landlock is, a rule wants a folder that is there."""
+    made = tmp_path / "run"
+
+    def trains():
+        made.mkdir()
+        (made / "last.pt").write_text("weights")
+
+    with processes_of_its_own(tmp_path):
+        in_a_process(trains, made)
+    assert (made / "last.pt").read_text() == "weights"
+
+
 def test_a_thread_that_waits_its_turn_does_not_keep_the_other_process_waiting(tmp_path):
     """In the fork there is no such thread, for which the child's first line would wait for ever."""
     over = threading.Event()

@@ -288,6 +288,20 @@ def _runs(pid: int) -> bool:
     return not status.exists() or status.read_text().rpartition(")")[2].split()[0] not in "ZX"
 
 
+def test_trusted_code_leaves_the_folders_that_all_share_alone():
+    """A second process leaves no files in the sandbox's own folders; the machine's are others'."""
+    run = bank.load("05.run")
+    pipe = Path("/tmp") / f"a-pipe-of-somebody-else-{os.getpid()}"
+    os.mkfifo(pipe)
+    try:
+        with StudentSession(limits=QUICK, isolation=Isolation(trusted=True)) as session:
+            session.run(f"def {run.signature}: raise NotImplementedError")
+            answer = session.ask(run.id, run.name, run.cases(run.parts[0], seed=1)[0])
+        assert answer == Raised("NotImplementedError") and pipe.is_fifo()
+    finally:
+        pipe.unlink(missing_ok=True)
+
+
 def test_a_process_that_is_no_fork_of_the_warm_parent_loads_all_first(monkeypatch):
     """As where other code of this process has had a fork server started, with nothing in it."""
     monkeypatch.setattr(sessions.parent, "warm_context", lambda: get_context("spawn"))
