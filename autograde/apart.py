@@ -232,6 +232,10 @@ def _shut() -> Iterator[None]:
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
 
 
+NOT_APART = 249
+"""Exit code of a process that could not be kept from the others."""
+
+
 def _share_nothing() -> None:
     """In a fork, before it calls what a student's code has registered for that."""
     if _now.keeps is None:
@@ -241,7 +245,7 @@ def _share_nothing() -> None:
         share_nothing(_now.keeps)
         kernel.keep_to_oneself((*_now.places, *filter(None, [_now.kept]), os.devnull))
     except BaseException:
-        os._exit(1)  # what is raised here would be let pass
+        os._exit(NOT_APART)  # what is raised here would be let pass
 
 
 if hasattr(os, "fork"):

@@ -22,6 +22,7 @@ from typing import Any
 
 from autograde import plain
 from autograde.answers import Raised
+from autograde.apart import NOT_APART
 from autograde.compare import CHANGED
 from autograde.devices import advice, is_lost
 from autograde.exercise import UNFIT, Answer, AnswerError, Case
@@ -406,6 +407,11 @@ def _why_left(code: int | None, limits: Limits) -> str:
         return (
             f"it used more than {limits.memory_bytes / 2**30:.3g} GiB of memory: all its processes "
             "count together, and so may files in /tmp and /dev/shm."
+        )
+    if code == NOT_APART:
+        return (
+            "a second process, in which an answer was to be called, ended with the code which says "
+            "that it could not be kept apart on this machine: the answer need not be the cause."
         )
     return f"the process left by itself (exit code {code})."
 

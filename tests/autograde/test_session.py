@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autograde import bank
+from autograde import apart, bank
 from autograde.answers import Raised
 from autograde.sandbox import session as sessions
 from autograde.sandbox import stacks, student
@@ -300,6 +300,14 @@ def test_trusted_code_leaves_the_folders_that_all_share_alone():
         assert answer == Raised("NotImplementedError") and pipe.is_fifo()
     finally:
         pipe.unlink(missing_ok=True)
+
+
+def test_a_process_that_cannot_be_kept_apart_is_not_said_to_have_left_by_itself(isolation):
+    run = bank.load("05.run")
+    with StudentSession(limits=QUICK, isolation=isolation) as session:
+        session.run(f"def {run.signature}: import os; os._exit({apart.NOT_APART})")
+        answer = session.ask(run.id, run.name, run.cases(run.parts[0], seed=1)[0])
+    assert "could not be kept apart" in answer.text
 
 
 def test_a_process_that_is_no_fork_of_the_warm_parent_loads_all_first(monkeypatch):
