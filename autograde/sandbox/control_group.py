@@ -114,14 +114,16 @@ class ControlGroup:
         """Whether the kernel bounds processor time here."""
         return "cpu" in self.folders
 
-    def enter(self) -> None:
-        """Move the calling process in; what it starts from now on belongs to the group.
+    def take(self, process: int = 0) -> None:
+        """Move a process in, or the calling one; what it starts from now on belongs to the group.
+
+        The kernel takes some 10 ms for that, most of which it waits.
 
         Raises:
             OSError: The kernel refused.
         """
         for folder in self._each_folder():
-            (folder / "cgroup.procs").write_text("0")
+            (folder / "cgroup.procs").write_text(str(process))
 
     def ran_out_of_memory(self) -> bool:
         """Whether the kernel ended a process of the group for the memory it held."""
@@ -218,7 +220,7 @@ def _works(found: Places) -> bool:
     child = os.fork()
     if not child:
         try:
-            group.enter()
+            group.take()
         except OSError:
             os._exit(1)
         os._exit(0)

@@ -25,6 +25,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from autograde.sandbox import kernel, seccomp, view
@@ -90,9 +91,7 @@ def lock_away(
         uid, gid = os.geteuid(), os.getegid()
         kernel.unshare(kernel.NEWUSER)
         kernel.map_to_one_user(uid, gid, INSIDE)
-    here = _leave_the_keeper(folder, limits, kept, group)
-    if group is not None:
-        group.enter()
+    here, taken = _leave_the_keeper(folder, limits, kept, group)
     if group is None or not group.bounds_cores:
         _stay_on_a_core(keeper)
     kernel.unshare(kernel.NEWNS | kernel.NEWIPC | kernel.NEWNET | kernel.NEWUTS)
@@ -103,6 +102,7 @@ def lock_away(
         hidden=isolation.hidden,
         covered=covered,
         devices=isolation.devices,
+        before_files=partial(_wait_until_taken, taken),
     )
     if is_root:
         _become(outside)
@@ -124,23 +124,55 @@ def _group_for(folder: Path, limits: object) -> ControlGroup | None:
     )
 
 
-def _leave_the_keeper(folder: Path, limits: object, kept: int, group: ControlGroup | None) -> int:
+def _leave_the_keeper(
+    folder: Path, limits: object, kept: int, group: ControlGroup | None
+) -> tuple[int, int]:
     """Go on as a child in a session of its own; who called keeps it, and never returns.
 
     Returns:
-        A descriptor that can be read once the keeper is gone.
+        A descriptor that can be read once the keeper is gone, and one from which the keeper's word
+        can be read that the child is in its control group.
     """
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)  # unshare(NEWUSER) would forget it
     kernel.unshare(kernel.NEWPID)
     here, keepers_end = os.pipe()
+    taken, says = os.pipe()
     if student := os.fork():
-        os.close(kept)
-        os.close(here)
+        for descriptor in (kept, here, taken):
+            os.close(descriptor)
+        _take(student, group, says)
         _keep(student, group or _Meter(student, limits.memory_bytes), owner_of(folder))
     os.setsid()  # before anything else: a signal to its group reaches no keeper
     os.close(keepers_end)
+    os.close(says)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    return here
+    return here, taken
+
+
+TAKEN = b"taken"
+
+
+def _take(student: int, group: ControlGroup | None, says: int) -> None:
+    """In the keeper: move the student into its control group, and say so, or what went wrong. The
+    student meanwhile makes its view of the files."""
+    try:
+        if group is not None:
+            group.take(student)
+        os.write(says, TAKEN)
+    except OSError as refused:
+        os.write(says, str(refused).encode())
+    os.close(says)
+
+
+def _wait_until_taken(taken: int) -> None:
+    """In the student's process: until it is in its control group.
+
+    Raises:
+        OSError: It cannot be.
+    """
+    with os.fdopen(taken, "rb") as keeper:
+        if (said := keeper.read()) != TAKEN:
+            raise OSError(f"no control group takes it in ({said.decode() or 'its keeper is gone'})")
 
 
 def _bound_what_is_counted(processes: int) -> None:

@@ -61,6 +61,7 @@ GUARD, BOARD = "autograde's guard stands here", "autograde's board stands here"
 FUTURE = __future__.annotations.compiler_flag
 
 
+@cache
 def leave_only_questions() -> None:
     """Take the answers out of the bank and put guards into `course`; a second call does nothing."""
     exercises = [entry.load() for entry in bank.asks_for_code().values()]

@@ -152,7 +152,7 @@ def _settle(folder: Path, limits: Limits, isolation: Isolation, pipe: int) -> No
     _close_inherited(pipe)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     stacks.show_no_stacks()
-    for name in [name for name in sys.modules if name.partition(".")[0] == "greenlet"]:
+    for name in stacks.modules_of_greenlets():
         del sys.modules[name]  # whose file is covered: a stack's parent has the frames of the check
     kept = {
         name: os.environ[name] for name in ("PATH", "LANG", "COURSE_DATA") if name in os.environ

@@ -16,7 +16,7 @@ import os
 import shutil
 import site
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -51,6 +51,7 @@ def enter(
     hidden: Iterable[Path],
     covered: Iterable[Path],
     devices: Iterable[str] = (),
+    before_files: Callable[[], object] = bool,
 ) -> None:
     """Leave the old root for the new view. Needs a mount namespace of this process's own.
 
@@ -61,6 +62,7 @@ def enter(
         hidden: Folders that must not be seen, wherever they lie.
         covered: Files and folders of our own packages that are replaced by empty ones.
         devices: Files of /dev that are let in, besides DEVICES.
+        before_files: Called before files are copied, which fills memory.
     """
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
     readable = {path: os.open(path, os.O_PATH) for path in _readable()}
@@ -80,6 +82,7 @@ def enter(
         _cover(path, is_folder)
     _links_and_settings()
     _other_spellings()
+    before_files()
     shutil.copytree(f"/proc/self/fd/{handed_in}", _new(folder), dirs_exist_ok=True)
     if os.geteuid() == 0:
         for place, _folders, files in os.walk(_new(folder)):

@@ -114,7 +114,7 @@ def test_what_is_written_into_a_group(version, files, written, tmp_path, monkeyp
     for folder in set(group.folders.values()):
         found |= {f.name: f.read_text() for f in folder.iterdir() if f.read_text() != "max"}
     assert found == written
-    group.enter()
+    group.take()
     assert all((folder / "cgroup.procs").read_text() == "0" for folder in group.folders.values())
 
 
