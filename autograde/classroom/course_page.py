@@ -147,7 +147,7 @@ def _cell(row: Row | None, assignment: str) -> Cell:
     marks = ""
     if row.penalty:
         words.append(f"{row.penalty:g} subtracted for being late")
-        marks += " ⏲"
+        marks += " †"
     if row.to_grade_by_hand:
         words.append(f"{len(row.to_grade_by_hand)} to grade by hand")
         marks += " …"
