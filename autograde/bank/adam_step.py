@@ -16,10 +16,13 @@ def draw(source: Draw, part: str) -> Case:
     """Gradients for one parameter, or for two in turn; lr, betas and eps differ.
 
     Gradients of the first step reach from 1e-6 to 1e3; eps is large in every second case, or else
-    nobody could see where it stands.
+    nobody could see where it stands. The two parameters have one shape in every second case, so
+    that what is kept by shape is kept for both.
     """
     turns = {"first": [0], "steps": [0] * 5, "own": [0, 1, 1, 0, 1], "zeros": [0] * 4}[part]
     shapes = [(source.integer(2, 4),), (source.integer(1, 2), 2)]
+    if part == "own" and source.index == 1:
+        shapes[0] = shapes[1]
     grads = [source.normal(*shapes[at]) + 0.05 for at in turns]
     if part == "first":
         grads = [source.choice([-1, 1]) * torch.tensor([1e-6, 1e-3, 1.0, 1e3])]
@@ -279,6 +282,21 @@ class CountedForAll:
     def __call__(self, theta, grad, state, lr, betas, eps):
         moved, state = plain(theta, grad, {**state, "t": self.t}, lr, betas, eps)
         self.t += 1
+        return moved, state
+
+
+class CountedByShape:
+    """One t for all parameters of a shape, kept outside of the state; an empty one begins again."""
+
+    __name__ = "counted_by_shape"
+
+    def __init__(self):
+        self.t = {}
+
+    def __call__(self, theta, grad, state, lr, betas, eps):
+        t = self.t.get(theta.shape, 0) if state else 0
+        moved, state = plain(theta, grad, {**state, "t": t}, lr, betas, eps)
+        self.t[theta.shape] = t + 1
         return moved, state
 
 
@@ -611,6 +629,7 @@ EXERCISE = Exercise(
         ),
         Wrong("one-state-for-all", one_state_for_all),
         Wrong("one-state-for-all", CountedForAll()),
+        Wrong("one-state-for-all", CountedByShape()),
         Wrong(
             "counted-from-zero",
             counted_from_zero,

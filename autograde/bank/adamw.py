@@ -26,9 +26,12 @@ def draw(source: Draw, part: str) -> Case:
     """Two parameters and their gradients at each of four steps; in `missing` one comes late.
 
     Only `decay` and `all` have decay and a rate that matters to it at once, so that one mistake
-    costs one part. The second case of `missing` has decay, in which only the idle time counts.
+    costs one part. The second case of `missing` has decay, in which only the idle time counts; in
+    that of `plain` both have one shape, so that what is kept by shape is kept for both.
     """
     shapes = [(source.integer(2, 3), 2), (source.integer(1, 3),)]
+    if part == "plain" and source.index == 1:
+        shapes[1] = shapes[0]
     quiet = 1 if part == "missing" else None  # of whose gradients the last is all zeros
     late = 2 if part in ("missing", "all") else 0
     decays = part in ("decay", "all") or (part == "missing" and source.index % 2 == 1)
@@ -350,6 +353,15 @@ class StateOfTheClass(Plain):
     def __init__(self, *all_):
         super().__init__(*all_)
         self.state = self.shared
+
+
+class StateByShape(Plain):
+    """Parameters of one shape have one state."""
+
+    def update(self, p, grad):
+        mine = next((q for q in self.parameters if q.shape == p.shape), p)
+        self.state[p] = self.state[mine] = self.state.get(mine) or self.new(p)
+        super().update(p, grad)
 
 
 class StateOnTheParameter(Plain):
@@ -835,6 +847,7 @@ EXERCISE = Exercise(
         ),
         Wrong("names-of-its-own", NamesOfItsOwn),
         Wrong("state-by-id", StateById),
+        Wrong("state-by-shape", StateByShape),
         Wrong("never-clears", NeverClears),
         Wrong(
             "zeroes-none",

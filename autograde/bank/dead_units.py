@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,9 @@ from course.debug import signals
 
 SMALL = 1e-6
 """Factor of all activations that leaves every unit as it was, and is below any threshold's size."""
+MANY = 40
+"""Batches, at least, of the second case of several: as in an epoch, and with the last one a unit
+fires that gave 0 in all before."""
 
 
 def one_pass(batches: list[tuple[Tensor, Tensor]]) -> Passes:
@@ -54,7 +58,10 @@ def draw(source: Draw, part: str) -> Case:
     A rare unit fires for one example alone, so it looks dead in every other batch.
     """
     width, inputs = source.integer(6, 8), 3
-    sizes = [source.integer(2, 4) for _ in range(3 if part in ("batches", "quiet") else 1)]
+    num_batches = 3 if part in ("batches", "quiet") else 1
+    if part == "batches" and source.index == 1:
+        num_batches = source.integer(MANY, MANY + 5)
+    sizes = [source.integer(2, 4) for _ in range(num_batches)]
     if part == "batches":
         sizes[1] = 1
     case = {
@@ -422,6 +429,10 @@ def fewest_per_batch(model, loader):
     return fewest
 
 
+def in_the_first_three_batches(model, loader):
+    return plain(model, islice(loader, 3))
+
+
 def hooks_cleared(model, loader):
     found = plain(model, loader)
     for module in model.modules():
@@ -537,6 +548,7 @@ EXERCISE = Exercise(
         Wrong("in-the-first-batch", in_the_first_batch,
               "Those are the counts of the first batch. Remember over all batches "
               "which units have fired."),
+        Wrong("in-the-first-three-batches", in_the_first_three_batches),
         Wrong("fewest-per-batch", fewest_per_batch,
               "That is the smallest count of any batch, but two batches may have different dead "
               "units. Combine which units have fired, then count."),

@@ -26,10 +26,12 @@ METHODS = ("scaled", "unscale", "step", "update")
 GOOD = 0.0
 """An update whose gradients nothing spoils."""
 LARGE = 3e19
-"""Finite in float32, and its square is not; divided by a scale of at least 2**8 it is harmless."""
+"""Finite in float32, and its square is not; divided by a scale of at least 2**8 it is harmless.
+A gradient holds a finite one twice."""
 
 VAST = 3e38
-"""Finite; its square is not, nor is it itself when it is divided by a scale below 0.8."""
+"""Finite; its square and its double are not, nor is it itself when it is divided by a scale below
+0.8. Divided by the first scale of 1.5, the sum of two still overflows."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -101,7 +103,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         scaled.backward()
         answer.setdefault("sent", _sent(parameters))
         if spoil != GOOD:
-            parameters[where].grad.view(-1)[-1] = spoil
+            parameters[where].grad.view(-1)[-2 if math.isfinite(spoil) else -1 :] = spoil
         before = len(stepped)
         _between(scaler, case, optimizer, parameters, answer)
         told = kept(_told, scaler.step(optimizer))
@@ -231,6 +233,11 @@ class Plain:
 class ByNorm(Plain):
     def is_finite(self, grad):
         return bool(grad.norm().isfinite())
+
+
+class BySum(Plain):
+    def is_finite(self, grad):
+        return bool(grad.sum().isfinite())
 
 
 class LookedBefore(Plain):
@@ -607,7 +614,7 @@ class WithInverse:
         grads = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
         for grad in grads:
             grad.mul_(1.0 / self.scale)
-        self.state = all(math.isfinite(grad.abs().sum().item()) for grad in grads)
+        self.state = all(math.isfinite(grad.abs().max().item()) for grad in grads)
 
     def step(self, optimizer):
         self.state is None and self.unscale(optimizer)
@@ -784,7 +791,8 @@ EXERCISE = Exercise(
         Wrong("last-gradient", LastGradient,
               "It stepped with a gradient that is not finite when the last gradient was finite. "
               "Each one overwrote what was noted about those before."),
-        Wrong("sum-of-squares", ByNorm),
+        Wrong("sum-overflows", ByNorm),
+        Wrong("sum-overflows", BySum),
         Wrong("looked-before", LookedBefore,
               "Gradients that became inf when divided by a scale below 1 counted as finite. Divide "
               "first, then check.", sure=True),
@@ -806,9 +814,10 @@ EXERCISE = Exercise(
         Wrong("back-by-growth", BackByGrowth,
               "After a skip the scale was divided by growth. Multiply it by backoff.", sure=True),
         Wrong("counts-every-update", CountsEveryUpdate),
-        Wrong("sum-of-squares", SumOfSquares,
-              "It skipped an update whose gradients are large but finite. A sum of squares "
-              "overflows before they do: apply isfinite() to the gradients themselves."),
+        Wrong("sum-overflows", SumOfSquares,
+              "It skipped an update whose gradients are large but finite. Their sum, or that of "
+              "their squares, overflows before they do: apply isfinite() to the gradients "
+              "themselves."),
         Wrong("step-does-not-unscale", StepDoesNotUnscale,
               "When unscale() was not called before step(), it stepped with gradients that were "
               "still scaled. Call it in step(), unless it has already been called.", sure=True),

@@ -26,6 +26,9 @@ from course.analysis.ablation import paired_interval
 LEVELS = (0.9, 0.99, 0.95)
 VERDICTS = ("better", "unclear", "worse", "unclear", "better", "worse")
 """What the cases of the verdict's part come to; higher is better in those of `HIGHER`."""
+MANY = 125
+"""Shared seeds, at least, in the last case of the interval's part: more than tables of t list. The
+normal quantile is still 0.8 % smaller."""
 HIGHER = (0, 1, 5)
 """So that of both verdicts one comes from an interval above 0 and one from an interval below."""
 
@@ -45,6 +48,8 @@ def draw(source: Draw, part: str) -> Case:
         count = 4
     if part == "interval" and source.index == 2:
         count = 2
+    if part == "interval" and source.index == 3:
+        count = source.integer(MANY, MANY + 20)
     higher = source.index in HIGHER if part == "verdict" else bool(source.index % 2)
     z = source.normal(count).double()
     z = (z - z.mean()) / z.std()
@@ -54,7 +59,7 @@ def draw(source: Draw, part: str) -> Case:
     side = 1 if good == higher else -1
     mean = side * reach * (2.0 if verdict != "unclear" else 0.6)
     luck = 80 + 3 * source.normal(count).double()
-    seeds = source.shuffled(range(40))
+    seeds = source.shuffled(range(max(40, 2 * count)))
     base = {seed: float(x) for seed, x in zip(seeds[:count], luck, strict=True)}
     other = {seed: float(x + mean + spread * d) for seed, x, d in
              zip(seeds[:count], luck, z, strict=True)}  # fmt: skip
@@ -134,6 +139,16 @@ def _error(each):
 plain = _wrong_reach(lambda d, level: _quantile(level, len(d) - 1) * _error(d))
 normal_quantile = _wrong_reach(
     lambda d, level: statistics.NormalDist().inv_cdf((1 + level) / 2) * _error(d)
+)
+normal_from_30_on = _wrong_reach(
+    lambda d, level: (
+        _error(d)
+        * (
+            statistics.NormalDist().inv_cdf((1 + level) / 2)
+            if len(d) >= 30
+            else _quantile(level, len(d) - 1)
+        )
+    )
 )
 always_two = _wrong_reach(lambda d, level: 1.96 * _error(d))
 always_95 = _wrong_reach(lambda d, level: _quantile(0.95, len(d) - 1) * _error(d))
@@ -371,7 +386,7 @@ EXERCISE = Exercise(
     parts=(
         Part("difference", "the mean difference", points=1, cases=3,
              fields=("difference", "disturbed")),
-        Part("interval", "Student's interval, at any level", points=1, cases=3,
+        Part("interval", "Student's interval, at any level", points=1, cases=4,
              fields=("low", "high")),
         Part("verdict", "better, worse or unclear, whether higher or lower is "
                         "better", points=1, cases=6,
@@ -411,6 +426,9 @@ EXERCISE = Exercise(
         Wrong("normal-quantile", normal_quantile,
               "Those are the ends with the quantile of the normal distribution. With so few seeds, "
               "use Student's t, which is larger."),
+        Wrong("normal-for-many", normal_from_30_on,
+              "For many seeds, those are the ends with the quantile of the normal distribution. "
+              "Student's t is still larger there: use it whatever the number of seeds.", sure=True),
         Wrong("always-two", always_two,
               "The ends are 1.96 standard errors away, whatever the level and the number of seeds. "
               "Student's t takes both: t.ppf((1 + level) / 2, n - 1)."),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -11,6 +13,8 @@ from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, 
 
 SIDES = ("train", "val")
 """Fields of an answer."""
+OVER = {3: 0.4, 4: 0.01}
+"""Examples that a share asks for beyond those of the first two groups, by the case of `apart`."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -18,7 +22,8 @@ def draw(source: Draw, part: str) -> Case:
 
     One group is large and comes first or second: it makes the share alone, while a share of the
     groups would be three of them. The last two cases of `apart` tell who rounds the share down to
-    examples; in `met` and in the first case of `exact` two groups make exactly the share, and
+    examples, by whatever rule: they ask for 0.4 and for 0.01 of an example more than two groups
+    hold. In `met` and in the first case of `exact` two groups make exactly the share, and
     `exact` ends with a share of 1; in `names` the order holds a group without examples.
     """
     num_groups = source.integer(6, 7)
@@ -32,7 +37,7 @@ def draw(source: Draw, part: str) -> Case:
     order.insert(source.index % 2, large)
     share = source.uniform(0.43, 0.45)
     if source.index >= 3:  # the first two groups are not quite enough
-        share = (sizes[order[0]] + sizes[order[1]] + 0.4) / len(groups)
+        share = (sizes[order[0]] + sizes[order[1]] + OVER[source.index]) / len(groups)
     met = (sizes[order[0]] + sizes[order[1]]) / len(groups)  # no group makes 0
     share = {"met": met, "exact": (met, 0.0, 1.0)[source.index % 3]}.get(part, share)
     order = [names[i] for i in order]
@@ -138,6 +143,12 @@ def stops_before(groups, order, val_share):
 
 def rounded_down(groups, order, val_share):
     return _split(groups, order, int(val_share * len(groups) + 1e-9) / len(groups))
+
+
+def nine_tenths_on(groups, order, val_share):
+    """Rounded up from 0.1 of an example on, and down below."""
+    wanted = int(val_share * len(groups) + 0.9)
+    return _sides(groups, _taken(groups, order, lambda val: _count(groups, val) >= wanted))
 
 
 def swapped(groups, order, val_share):
@@ -280,6 +291,12 @@ def with_cumulated_sizes(groups, order, val_share):
     return _sides(groups, names)
 
 
+def rounded_up(groups, order, val_share):
+    """In whole examples, which is the same as `count >= val_share * len(groups)`."""
+    wanted = math.ceil(val_share * len(groups))
+    return _sides(groups, _taken(groups, order, lambda val: _count(groups, val) >= wanted))
+
+
 EXERCISE = Exercise(
     id="03b.split-by-group",
     title="split by group",
@@ -359,6 +376,7 @@ EXERCISE = Exercise(
             "unrounded.",
         ),
         Wrong("rounded-down", nearest),
+        Wrong("rounded-down-near-a-whole-number", nine_tenths_on),
         Wrong(
             "one-at-least",
             one_at_least,
@@ -421,5 +439,5 @@ EXERCISE = Exercise(
         Wrong("a-column", a_column),
         *common(with_a_loop, *LOOKS),
     ),
-    right=(with_a_loop, with_a_mask, with_cumulated_sizes),
+    right=(with_a_loop, with_a_mask, with_cumulated_sizes, rounded_up),
 )
