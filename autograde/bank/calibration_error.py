@@ -17,6 +17,8 @@ from course.analysis.scores import calibration
 BINS = {"gap": (5, 8, 11), "empty": (12, 20, 15), "edges": (4, 2, 4), "single": (1, 6, 3)}
 """Numbers of bins by part; those of `edges` have edges that are exact in binary."""
 ON_EDGES = (0.5, 0.75, 1.0, 0.5, 0.75, 1.0, 0.46, 0.61, 0.68, 0.82, 0.88, 0.96)
+BESIDE = 4e-6
+"""Above an edge: 67 times what float32 tells apart there, and a tenth of what four decimals do."""
 APART = 0.01
 """By how much another rule has to miss on a case, or a wrong answer could pass by luck."""
 
@@ -24,13 +26,13 @@ APART = 0.01
 def draw(source: Draw, part: str) -> Case:
     """Rows of probabilities and targets; drawn again until every other rule gives another number.
 
-    Confidences lie well inside their bins, or on an edge where the part asks for it. Low ones are
-    right too often and high ones too seldom, so that signed gaps cancel.
+    Confidences lie well inside their bins, or on an edge and hardly above one where the part asks
+    for it. Low ones are right too often and high ones too seldom, so that signed gaps cancel.
     """
     bins, classes = BINS[part][source.index % 3], source.integer(3, 5)
     while True:
         if part == "edges":
-            sizes = list(ON_EDGES)
+            sizes = [*ON_EDGES, 0.5 + BESIDE, 0.75 + BESIDE]
         else:
             few = {"single": 1 if source.index == 0 else 2, "empty": 5}.get(part)
             sizes = [_inside(source, bins) for _ in range(few or source.integer(11, 16))]
@@ -338,6 +340,21 @@ def last_bin_left_out(probabilities, targets, num_bins):
     return part * inside.double().mean().item()
 
 
+def rounded_first(probabilities, targets, num_bins):
+    """Rounded where they are put into bins, though not in their mean."""
+    confidence, predicted = probabilities.double().max(1)
+    places = (confidence.round(decimals=4) * num_bins).ceil()
+    surplus, total = confidence - (predicted == targets).double(), 0.0
+    for place in places.unique():
+        total += abs(surplus[places == place].sum().item())
+    return total / len(targets)
+
+
+def within_a_tolerance(probabilities, targets, num_bins):
+    confidence = probabilities.max(1).values
+    return _ece(probabilities, targets, num_bins, inside=confidence - 1e-5)
+
+
 def to_two_decimals(probabilities, targets, num_bins):
     return round(_ece(probabilities, targets, num_bins), 2)
 
@@ -346,7 +363,7 @@ OTHERS = {
     "gap": (unweighted, middle_of_the_bin, of_the_target, one_bin,
             ten_bins, equal_counts, largest_gap, root_of_squares),
     "empty": (unweighted, over_all_bins, one_bin),
-    "edges": (edge_above, one_left_out),
+    "edges": (edge_above, one_left_out, rounded_first),
     "single": (error_for_accuracy,),
 }  # fmt: skip
 """Rules that a part's cases tell from the right one."""
@@ -479,6 +496,14 @@ EXERCISE = Exercise(
             "The result is what comes out if edges belong to the bin above, so that a confidence "
             "of 1 is in no bin. Bins hold lower < confidence <= upper.",
         ),
+        Wrong(
+            "rounded-first",
+            rounded_first,
+            "A confidence slightly above an edge was put into the bin below. Compare it with the "
+            "edges as it is, unrounded and without a tolerance.",
+            sure=True,
+        ),
+        Wrong("rounded-first", within_a_tolerance, sure=True),
         Wrong(
             "ten-bins",
             ten_bins,

@@ -17,6 +17,9 @@ WITHIN = 0.05
 """Of a standard deviation: that of 10,000 drawn numbers is off by 0.7 % on average."""
 FAR = 6
 """Standard errors of a mean that is not 0."""
+ORTHOGONAL, AKIN = 0.3, 12
+"""Rows whose squared products are on average less than this share of what independent numbers have,
+or more than it by as many standard errors; a million honest draws stayed above 0.5 and below 6."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -154,12 +157,32 @@ def not_drawn(now: dict[str, nn.Module], old: dict[str, Tensor]) -> str:
             found.append(f"{_called(name)}: the mean is {flat.mean():.1g}, not 0")
         elif len(flat.unique()) < flat.numel() / 2:
             found.append(f"{_called(name)}: the same few numbers again and again")
+        elif _dependent(flat):
+            found.append(f"{_called(name)}: rows, or numbers in a row, depend on one another")
         elif torch.equal(old[name], weight):
             found.append(f"{_called(name)}: the same numbers as before")
         elif any(other.shape == weight.shape and torch.equal(other, weight) for other in seen):
             found.append(f"{_called(name)}: the same numbers as another layer")
         seen.append(weight.clone())
     return found[0] if found else "nothing"
+
+
+def _dependent(flat: Tensor) -> bool:
+    """Whether rows, or columns if they are fewer, have other products than independent ones do.
+
+    The product of two rows of n such numbers has the mean square n·variance².
+    """
+    share, error = products(flat)
+    return not ORTHOGONAL < share < 1 + AKIN * error
+
+
+def products(flat: Tensor) -> tuple[float, float]:
+    """The mean square of the products of two rows over the expected one, and its standard error."""
+    rows = flat.double() if flat.shape[0] <= flat.shape[1] else flat.double().T
+    pairs = len(rows) * (len(rows) - 1) / 2
+    squares = (rows @ rows.T).square().triu(diagonal=1).sum() / pairs
+    share = squares / (rows.shape[1] * rows.square().mean() ** 2)
+    return share.item(), math.sqrt(2 / pairs)
 
 
 def reference(model: nn.Module, activation: str) -> None:
@@ -409,6 +432,28 @@ def signs_alone(model, activation):
     )
 
 
+def orthogonal(model, activation):
+    plain(model, activation)
+
+    def one(layer):
+        drawn = nn.init.orthogonal_(torch.empty(layer.weight.shape))
+        drawn *= he(layer.weight, activation) / drawn.square().mean().sqrt()
+        layer.weight.data.copy_(drawn)
+
+    each_as_it_was(model, one)
+
+
+def each_row_twice(model, activation):
+    """Once with the other sign."""
+    plain(model, activation)
+
+    def one(layer):
+        half = len(layer.weight) // 2
+        layer.weight.data[-half:] = -layer.weight.data[:half]
+
+    each_as_it_was(model, one)
+
+
 def biases_removed(model, activation):
     plain(model, activation)
     each_as_it_was(model, lambda m: setattr(m, "bias", None))
@@ -602,6 +647,8 @@ EXERCISE = Exercise(
               "The rows of a weight, or the numbers in a row, are the same or depend "
               "on one another. Draw each number independently.", sure=True),
         Wrong("not-independent", a_row_at_once, sure=True),
+        Wrong("not-independent", orthogonal, sure=True),
+        Wrong("not-independent", each_row_twice, sure=True),
         Wrong("signs-alone", signs_alone,
               "The weights have only a few different values, e.g. plus and minus the standard "
               "deviation. Draw them from a normal or a uniform distribution.", sure=True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -35,8 +36,11 @@ def draw(source: Draw, part: str) -> Case:
 def run(function, case: Case, device: torch.device) -> Answer:
     """What is asked of a part: what is registered, what comes out, what flows back."""
     if case["part"] == "start":
+        state = torch.get_rng_state()
         pair = [function(case["fan_in"], MANY, True) for _ in range(2)]
-        return {"start": kept(_start, *pair, case["fan_in"])}
+        torch.set_rng_state(state)
+        again = function(case["fan_in"], MANY, True)
+        return {"start": kept(_start, *pair, again, case["fan_in"])}
     layer = function(*case["sizes"], case["bias"])
     if not isinstance(layer, nn.Module):
         raise AnswerError(f"Linear(...) is a {type(layer).__name__}; derive it from nn.Module.")
@@ -99,13 +103,14 @@ def _grads(layer: nn.Module, inputs: Tensor, outputs: Tensor) -> dict[str, Tenso
 
 FAR = 2.0
 """Bounds beyond, in units of 1/√in, are not told apart: of a normal draw they are chance."""
+FROM_THE_SAME_STATE = "made from the same state of torch's global generator, the same numbers"
 
 
-def _start(layer: nn.Module, second: nn.Module, fan_in: int) -> dict[str, object]:
+def _start(layer: nn.Module, second: nn.Module, again: nn.Module, fan_in: int) -> dict[str, object]:
     """Of weight and bias: the bounds and the spread in units of 1/√in, to one digit (0 unsigned).
 
-    And whether the bias was drawn for itself: a column of the weight has the same bounds; and
-    whether a second layer was.
+    And whether the bias was drawn for itself: a column of the weight has the same bounds; whether
+    a second layer was; and whether torch's global generator decides what was drawn.
     """
     found: dict[str, object] = {}
     for name in ("weight", "bias"):
@@ -120,6 +125,9 @@ def _start(layer: nn.Module, second: nn.Module, fan_in: int) -> dict[str, object
             )
     found["bias repeats the weight's numbers"] = bool(torch.isin(layer.bias, layer.weight).all())
     found["a second layer has the same weight"] = torch.equal(layer.weight, second.weight)
+    found[FROM_THE_SAME_STATE] = all(
+        torch.equal(getattr(layer, name), getattr(again, name)) for name in ("weight", "bias")
+    )
     return found
 
 
@@ -331,6 +339,29 @@ class Seeded(Plain):
     def __init__(self, in_features, out_features, bias):
         torch.manual_seed(0)
         super().__init__(in_features, out_features, bias)
+
+
+class ByACounter(Plain):
+    made = 0
+
+    def __init__(self, in_features, out_features, bias):
+        ByACounter.made += 1
+        self.__dict__["own"] = torch.Generator().manual_seed(ByACounter.made)
+        super().__init__(in_features, out_features, bias)
+
+    def drawn(self, fan_in, *shape):
+        return (2 * torch.rand(*shape, generator=self.own) - 1) / math.sqrt(fan_in)
+
+
+class FromNumPy(Plain):
+    def drawn(self, fan_in, *shape):
+        bound = 1 / math.sqrt(fan_in)
+        return torch.from_numpy(np.random.uniform(-bound, bound, shape)).float()
+
+
+class BiasFromNumPy(Plain):
+    def drawn_bias(self, out_features, fan_in):
+        return FromNumPy.drawn(self, fan_in, out_features)
 
 
 class NotTransposed(Plain):
@@ -642,6 +673,16 @@ EXERCISE = Exercise(
             "caller to decide.",
             sure=True,
         ),
+        Wrong(
+            "own-generator",
+            ByACounter,
+            "The numbers do not come from torch's global generator, so the caller's "
+            "torch.manual_seed() cannot repeat them. Draw with uniform_() or torch.rand() and pass "
+            "no generator.",
+            sure=True,
+        ),
+        Wrong("own-generator", FromNumPy, sure=True),
+        Wrong("own-generator", BiasFromNumPy, sure=True),
         Wrong(
             "not-transposed",
             NotTransposed,

@@ -45,18 +45,20 @@ def run(function, case: Case, device: torch.device) -> Answer:
             kind = type(backward).__name__
             raise AnswerError(f"The second thing returned is a {kind}; return the function.")
         answer: Answer = {"y": kept(as_array, y, "y")}
+        y_again, _ = pair(function(x), "y and backward")  # same numbers, and an array of its own
         disturbed = ["x"] * (not np.array_equal(x, before[0]))
         if case["later"]:  # another forward pass, and the caller's array is used for other numbers
             function(-x)
             x[...] = 1.0
             before[0] = x.copy()
         returned = [y]
-        memory = ["x"] * bool(borrowed(y, {"x": x}))
+        memory = borrowed(y, {"x": x}) + borrowed(y_again, {AGAIN[0]: y})
         answer["grads"] = []
         for g in grads:
             returned.append(backward(g))
             memory += borrowed(returned[-1], {"x": x, "y": y, "grad_output": g})
             answer["grads"].append(kept(as_array, returned[-1], "what backward returned"))
+        memory += borrowed(backward(grads[-1]), {AGAIN[1]: returned[-1]})
         function(1 - x)
     for name, now, was in zip(
         ("x", "grad_output", "grad_output"), (x, *grads), before, strict=True
@@ -71,9 +73,13 @@ def run(function, case: Case, device: torch.device) -> Answer:
     }
 
 
+AGAIN = "the y of an earlier call", "the result of an earlier backward"
+"""What a call with the same numbers may not hand out again."""
+
+
 def _overwritten(returned: list[Any], were: list[Any]) -> list[str]:
     """Which results of earlier calls a later one has changed."""
-    names = ("the y of an earlier call", *["the result of an earlier backward"] * 2)
+    names = AGAIN[0], AGAIN[1], AGAIN[1]
     return [
         name
         for name, array, was in zip(names, returned, were, strict=True)
@@ -226,6 +232,21 @@ def buffer_for_values(x):
 def buffer_for_gradients(x):
     mask, out = x > 0, np.empty_like(x)
     return np.maximum(x, 0), lambda grad_output: np.multiply(grad_output, mask, out=out)
+
+
+def kept_by_value(x):
+    kept_ys, mask = vars(kept_by_value), x > 0
+    y = kept_ys.setdefault(f"{x.tobytes()} {x.shape} {x.dtype}", np.maximum(x, 0))
+    return y, lambda grad_output: grad_output * mask
+
+
+def gradients_kept_by_value(x):
+    mask, grads = x > 0, {}
+
+    def backward(grad_output):
+        return grads.setdefault(grad_output.tobytes(), grad_output * mask)
+
+    return np.maximum(x, 0), backward
 
 
 def flattened(x):
@@ -421,6 +442,14 @@ EXERCISE = Exercise(
             sure=True,
         ),
         Wrong("one-buffer", buffer_for_gradients, sure=True),
+        Wrong(
+            "kept-by-value",
+            kept_by_value,
+            "Two calls with the same numbers returned one and the same array, so changing one "
+            "result changes the other. Make a new array in every call.",
+            sure=True,
+        ),
+        Wrong("kept-by-value", gradients_kept_by_value, sure=True),
         Wrong(
             "returns-the-slope",
             returns_the_slope,

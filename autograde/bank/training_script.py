@@ -56,6 +56,8 @@ OVER_EPOCHS = ("modes", "losses", "best")
 """Parts about what happens between epochs: two batches in each are enough, and soon done."""
 BAD_BATCH = 1
 """The batch, counted from 0, whose loss is not finite."""
+HUGE = 1e36
+"""A loss that float32 still holds, of the batch before: it is finite, and no reason to stop."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -84,7 +86,9 @@ def draw(source: Draw, part: str) -> Case:
         case["batches"][BAD_BATCH]["inputs"][0, 0] = math.nan
     elif part == "finite":
         case["batches"][BAD_BATCH]["targets"] += classes  # the loss is inf: see Overflowing
-        case["overflows"] = ("", "times", "plus")[source.index]
+        case["overflows"] = ("", "times", "minus")[source.index]
+    if case.get("overflows") == "minus":
+        case["batches"][BAD_BATCH - 1]["targets"] += 2 * classes
     if part == "best":
         case |= _levels(source) | {"counted": True}
     return case
@@ -124,10 +128,10 @@ def _levels(source: Draw) -> Case:
 
 
 class Overflowing(nn.Module):
-    """Cross entropy; inf for a batch with targets beyond the classes, its gradient with it or not.
+    """Cross entropy; not finite for a batch with targets beyond the classes, HUGE for twice beyond.
 
     Args:
-        kind: `times` inf, so that the gradient is inf, too; or `plus` inf, which leaves it finite.
+        kind: `times` inf, so that the gradient is inf, too; or `minus` inf, which leaves it finite.
     """
 
     def __init__(self, classes: int, kind: str) -> None:
@@ -136,9 +140,12 @@ class Overflowing(nn.Module):
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         loss = F.cross_entropy(logits, targets % self.classes)
-        if not bool((targets >= self.classes).any()):
+        beyond = int((targets // self.classes).max())
+        if beyond == 0:
             return loss
-        return loss * math.inf if self.kind == "times" else loss + math.inf
+        if beyond == 2:
+            return loss + HUGE
+        return loss * math.inf if self.kind == "times" else loss - math.inf
 
 
 class Leveled(nn.Module):
@@ -373,6 +380,9 @@ judged_by_training = script(
      "best, best_epoch, waited = sum(trained) / len(trained), epoch, 0"),
 )  # fmt: skip
 nan_alone = script(("not torch.isfinite(loss)", "torch.isnan(loss)"))
+plus_inf_alone = script(("not torch.isfinite(loss)", "loss.isnan() or loss == float('inf')"))
+above_a_bound = script(("not torch.isfinite(loss)", "loss.isnan() or loss > 1e30"))
+either_side_of_a_bound = script(("not torch.isfinite(loss)", "not loss.abs() < 1e30"))
 clipped_by_hand = script(
     (CLIP, "            norm = sum(p.grad.square().sum() for p in model.parameters()) ** 0.5\n"
            "            for p in model.parameters():\n"
@@ -869,7 +879,7 @@ EXERCISE = Exercise(
         Wrong(
             "gradient-looked-at",
             gradient_looked_at,
-            "A loss of inf was let through when its gradient was finite. Check the loss itself: "
+            "A loss of -inf was let through when its gradient was finite. Check the loss itself: "
             "torch.isfinite(loss).",
             sure=True,
         ),
@@ -889,6 +899,14 @@ EXERCISE = Exercise(
             raises=NOTHING_KEPT,
             sure=True,
         ),
+        Wrong(
+            "plus-inf-alone",
+            plus_inf_alone,
+            "A loss of -inf was let through. torch.isfinite() catches nan, and inf of either sign.",
+            sure=True,
+        ),
+        Wrong("above-a-bound", above_a_bound),
+        Wrong("above-a-bound", either_side_of_a_bound),
         Wrong(
             "another-exception",
             another_exception,

@@ -29,6 +29,8 @@ from course.state import undisturbed
 
 KINDS = ("tensors", "pairs", "class")
 """What a data set is made of, in turn."""
+FURTHER = 1, 2**16 * 5**6
+"""By how much the other seeds are larger; the second, a multiple of round moduli, fits 32 bits."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -79,8 +81,8 @@ def build(kind: str, num: int) -> Any:
 
 
 def run(function, case: Case, device: torch.device) -> Answer:
-    """Two epochs of both loaders, of others with the same seed among other draws, and of another
-    seed; compared with each other, since any order will do."""
+    """Two epochs of both loaders, of others with the same seed among other draws, and of other
+    seeds; compared with each other, since any order will do."""
     elsewhere = in_a_process(lambda: _elsewhere(function, case))
     states = [torch.get_rng_state()]
     made = _made(function, case, case["seed"])
@@ -89,13 +91,13 @@ def run(function, case: Case, device: torch.device) -> Answer:
     val = [_numbers(made[1]), _numbers(made[1])]
     states.append(torch.get_rng_state())
     torch.manual_seed(case["seed"] + 31)  # somebody seeds, too
-    again, others = (_made(function, case, case["seed"] + more) for more in (0, 1))
+    again, *others = (_made(function, case, case["seed"] + more) for more in (0, *FURTHER))
     _somebody_draws()
     repeated = [_numbers(again[0])]
     _numbers(again[1])
     _somebody_draws()
     repeated.append(_numbers(again[0]))
-    other = _numbers(others[0])
+    other = [_numbers(train_loader) for train_loader, _ in others]
     flat = [_flat(epoch) for epoch in train]
     return {
         "sizes": [len(batch) for batch in train[0]],
@@ -109,7 +111,10 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "always_missing": _always_missing(flat, case["num_train"]),
         "same_first_epoch": SAME[repeated[0] == elsewhere[0] == train[0]],
         "same_second_epoch": SAME[repeated[1] == elsewhere[1] == train[1]],
-        "seeds_differ": SAME[other == train[0]],
+        "seeds_differ": {
+            f"with seed + {more}": SAME[order == train[0]]
+            for more, order in zip(FURTHER, other, strict=True)
+        },
         "untouched": {
             when: "unchanged" if torch.equal(a, b) else "changed"
             for when, (a, b) in zip(
@@ -495,6 +500,10 @@ WRONG = (
     ("no-seed", sampler_without_generator, ""),
     ("own-seed", lambda t, v, b, seed: plain(t, v, b, 42),
      "Another seed gave the same order. Seed the generator with the seed that is passed in."),
+    ("part-of-the-seed", lambda t, v, b, seed: plain(t, v, b, seed % 100),
+     "Two seeds far apart gave the same order. Seed the generator with the whole seed, not with a "
+     "remainder of it."),
+    ("part-of-the-seed", lambda t, v, b, seed: plain(t, v, b, seed & 0xFFFF), ""),
     ("one-for-all-calls", one_for_all_calls,
      "Loaders with the same seed gave different first epochs when other loaders had been made "
      "before their passes, or other code had drawn or seeded. Create a torch.Generator in each "
@@ -597,7 +606,7 @@ EXERCISE = Exercise(
         "orders": "the number of different orders",
         "same_first_epoch": "from loaders made again with the same seed, the first epoch",
         "same_second_epoch": "from these, the second epoch, after a pass over validation,",
-        "seeds_differ": "with another seed, the order",
+        "seeds_differ": "the order",
         "untouched": "the state of torch's global generator",
     },
     by_hand=(make_loader,),

@@ -33,7 +33,7 @@ from autograde.classroom.verdicts import NOT_JUDGED, own_fault
 from autograde.exercise import Exercise
 from autograde.kinds import ValueExercise
 from autograde.kinds.fix import CODE, RAN, written_change
-from autograde.kinds.handed_on import calls_packed, codes_named, ran_besides
+from autograde.kinds.handed_on import calls_packed, codes_named, ran_besides, without_the_loop
 from autograde.referee import RefereeFault, judge
 from autograde.reported import on_a_line, quoted
 from autograde.sandbox.isolation import Isolation, IsolationError
@@ -324,7 +324,10 @@ def _answer(
     answer = session.ask(exercise.id, function, case)
     if exercise.kind == "fix" and isinstance(answer, dict) and "changed" in answer:
         code = str(answer.pop(CODE, ""))
-        to_fix.ran.setdefault(exercise.id, {}).update(_as_told(answer.pop(RAN, {})))
+        ran = _as_told(answer.pop(RAN, {}))
+        if not code:  # decorated: it has no points for its lines, and what ran is the loop as well
+            ran = without_the_loop(exercise, sources, ran)
+        to_fix.ran.setdefault(exercise.id, {}).update(ran)
         if (loop := (exercise.id, code)) not in to_fix.packed:  # each case has the same, as a rule
             to_fix.packed[loop] = calls_packed(exercise, sources, code)
         answer["changed"] = written_change(exercise, sources, code)  # not what the process says

@@ -137,6 +137,14 @@ def written_change(exercise: Exercise, cells: list[str], code: str) -> str | dic
     return size_of(_difference(plain_lines(module.GIVEN), lines), module.MOST)
 
 
+def is_loop(exercise: Exercise, cells: Sequence[str], code: str) -> bool:
+    """Whether a hash is that of a function in the cells with no more lines changed than may differ:
+    of a loop that was called through a decorator, the loop itself."""
+    module = module_of(exercise)
+    lines = lines_in(cells, code)
+    return lines is not None and _difference(plain_lines(module.GIVEN), lines) <= module.MOST
+
+
 def _not_found(name: str, cells: Sequence[str]) -> str:
     text = (
         f"The changed lines cannot be counted, since no def {name} in the cells above is the "

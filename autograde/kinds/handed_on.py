@@ -17,7 +17,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from autograde.exercise import Exercise
-from autograde.kinds.fix import codes_of, lines_in, module_of, plain_lines
+from autograde.kinds.fix import codes_of, is_loop, lines_in, module_of, plain_lines
 from autograde.syntax import tree_of
 
 
@@ -77,6 +77,20 @@ def ran_besides(exercise: Exercise, ran: Any, others: Container[str]) -> dict[st
             case [str(name), int(size)] if code not in others:
                 found[name] = found.get(name, 0) + max(size, 1)
     return found if sum(found.values()) > module_of(exercise).MOST else {}
+
+
+def without_the_loop(
+    exercise: Exercise, cells: Sequence[str], ran: dict[str, Any]
+) -> dict[str, Any]:
+    """What ran when a decorated loop was called, but for the loop itself: a function of its name in
+    the cells, with no more lines changed than may differ. What the decorator runs is left.
+
+    Args:
+        cells, ran: As of `written_change` and `ran_besides`.
+    """
+    of_its_name = codes_named(cells, exercise.name)
+    loops = {code for code in of_its_name & ran.keys() if is_loop(exercise, cells, code)}
+    return {code: about for code, about in ran.items() if code not in loops}
 
 
 def calls_packed(exercise: Exercise, cells: Sequence[str], code: str) -> int:

@@ -222,8 +222,8 @@ plots.plot_first_weights(drawn, [width**-0.5 for width in widths])
 # %% exercise 01b.linear
 # The weight has the shape [out, in], and the bias, if there is one, [out]. Names and shapes are
 # those of torch's layer, so that a checkpoint made by one fits the other. Do not use `nn.Linear` or
-# derive from it; everything else in torch is allowed. Every layer draws its own numbers, and sets
-# no seed.
+# derive from it; everything else in torch is allowed. Every layer draws its own numbers from
+# torch's global generator, and sets no seed.
 class Linear(nn.Module):
     """y = x Wᵀ + b, for inputs [..., in] of any number of dimensions.
 

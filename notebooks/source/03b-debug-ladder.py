@@ -508,8 +508,8 @@ def next_intervention(buckets, num_examples, actions):
         actions: A dictionary: for each bucket's name, what helps against it.
 
     Returns:
-        {"bucket": name, "gain": points of accuracy if all mistakes counted in it were fixed,
-        "action": text}.
+        {"bucket": name, "gain": points of accuracy if all mistakes counted in it were fixed, not
+        rounded, "action": text}.
     """
     ### BEGIN SOLUTION
     named = [bucket for bucket in buckets if bucket != "?"]

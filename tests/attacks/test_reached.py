@@ -8,7 +8,7 @@ import pytest
 from autograde import bank
 from autograde.bank import fix_the_loop
 from autograde.kinds.fix import CODE, RAN
-from autograde.kinds.handed_on import calls_packed, codes_named, ran_besides
+from autograde.kinds.handed_on import calls_packed, codes_named, ran_besides, without_the_loop
 from autograde.referee import judge
 from autograde.sandbox.limits import Limits
 from autograde.sandbox.reaching import (
@@ -603,6 +603,31 @@ def test_a_loop_may_call_what_answers_another_exercise():
     assert ran_besides(LOOP, answer[RAN], ())
     assert ran_besides(LOOP, answer[RAN], codes_named([WHOLE], "whole")) == {}
     assert ran_besides(LOOP, answer[RAN], codes_named([f"{WHOLE}    print()"], "whole"))
+
+
+WRAPS = """
+from functools import wraps
+def wrapped(function):
+    @wraps(function)
+    def call(*given):
+        return function(*given)
+    return call
+"""
+TWICE = WRAPS.replace("return function(*given)", "return function(*given) or whole(*given)")
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [((WRAPS, fix_the_loop.FIXED), set()), ((WHOLE, TWICE, EMPTY), {"whole"})],
+    ids=["honest", "hands-on"],
+)
+def test_of_a_decorated_loop_what_ran_besides_is_not_the_loop_itself(cells, told):
+    *before, loop = cells
+    cells = [*before, f"@wrapped\n{loop.strip()}"]
+    answer, _noted = ran_of(*cells)
+    assert answer[CODE] == "" and ran_besides(LOOP, answer[RAN], ())
+    left = ran_besides(LOOP, without_the_loop(LOOP, cells, answer[RAN]), ())
+    assert {*left} - {"wrapped.<locals>.call"} == told
 
 
 LOOKS_AWAY = {
