@@ -8,6 +8,7 @@ import stat
 import struct
 import sys
 import zipfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,18 @@ def test_moodles_worksheet_says_who_and_when(folder, tmp_path):
     assert ben.how == "the list" and ben.time == lies(folder, "ben", "timestamp.txt").strip()
     assert read_time("2026-03-01 14:05").strftime("%Y-%m-%d %H:%M:%S UTC") == ben.time
     assert found["Participant (80)"].time == ""
+
+
+@pytest.mark.parametrize("zone", ["CET", "PST", "XYZ"])
+def test_a_time_in_a_zone_that_is_not_known_cannot_be_read(folder, tmp_path, monkeypatch, zone):
+    monkeypatch.setattr("time.tzname", ("UTC", "UTC"))
+    assert read_time(f"2026-03-01 23:30:00 {zone}") is None
+    assert f"{read_time('2026-03-01 23:30 UTC'):%H:%M}" == "23:30"
+    inbound = tmp_path / "inbound" / f"ada+{ASSIGNMENT}+2026-03-01 23:30:00 {zone}"
+    inbound.mkdir(parents=True)
+    (inbound / NB).write_text("x")
+    one = taken(folder, tmp_path / "inbound")["ada"]
+    assert one.became == "new" and one.time == "" and "cannot be read" in one.words
 
 
 def test_canvas_export_knows_logins(tmp_path):
@@ -298,6 +311,15 @@ def test_what_zipfile_raises_for_one_students_zip_stops_nobody_behind(
     found = taken(folder, packed(tmp_path / "s.zip", outer), file_times=True)
     assert words in found["a (4711)"].words and bool(words) == found["a (4711)"].needs_you
     assert lies(folder, "ben") == "ben's"
+
+
+@pytest.mark.parametrize("platform", ["a_4711_1_hw.zip", "ada/hw.zip"])
+def test_a_time_inside_an_upload_is_the_uploads_own(folder, tmp_path, platform):
+    early, late = (2026, 1, 1, 8, 0, 0), (2026, 3, 2, 9, 0, 0)
+    inner = packed(tmp_path / "inner.zip", {zipfile.ZipInfo(NB, early): "x"}).read_bytes()
+    outer = packed(tmp_path / "s.zip", {zipfile.ZipInfo(platform, late): inner})
+    (one,) = taken(folder, outer, file_times=True).values()
+    assert one.time == f"{datetime(*late).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def test_any_fault_with_one_student_is_a_line_and_leaves_nothing(folder, tmp_path, monkeypatch):

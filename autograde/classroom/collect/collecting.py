@@ -240,7 +240,8 @@ class _Taker:
                 name = shown("/".join(refused[0].parts))
                 raise RefusedError(f"{shown(entry.name)} holds {name}, which {refused[0].refused}")
             above = (*entry.parts[:-1], entry.name.rpartition(".")[0])
-            files += [one.below(*above, *one.parts) for one in found]
+            inside = [one.below(*above, *one.parts) for one in found]
+            files += [replace(one, time=entry.time) for one in inside]  # theirs are the student's
         return files
 
     def _write(self, made: Path, files: list[Entry], notebook: Entry) -> None:
