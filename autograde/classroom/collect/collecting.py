@@ -101,7 +101,9 @@ def collect(
     roster = Roster(_people(folder), listed, take_new=take_new)
     with ExitStack() as stack:
         entries = _entries(source, stack)
-        parts, left = sort_by_student(entries, assignment, roster.knows, platform)
+        parts, left = sort_by_student(
+            entries, assignment, roster.knows, platform, roster.people.keys()
+        )
         _check_lists(parts, listed)
         yield from map(_nobodys, left)
         work = folder / "submitted"
