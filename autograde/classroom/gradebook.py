@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from jsonschema.exceptions import best_match
 from jsonschema.validators import validator_for
-from nbformat import NotebookNode, from_dict
+from nbformat import NotebookNode, from_dict, reader
 from nbgrader import api
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.nbgraderformat import common
@@ -150,6 +150,7 @@ def _into_gradebook(folder: Path, assignment: str, job: dict[str, Any]) -> None:
     config = _with_our_steps(nbgrader_config(folder))
     share_engines()
     check_schemas_once()
+    pass_over_marks()
     ask_nbgrader(config, "autograde", assignment, job["student"], force=True, create=True)
     source = folder / "source" / assignment
     files_beside(
@@ -178,6 +179,8 @@ def _with_our_steps(config: Config) -> Config:
     return config
 
 
+MARK = "\ufeff"
+"""A byte order mark, as text."""
 LOCK_WAIT_S = 60
 """How long a write may wait while formgrader, say, holds an SQLite gradebook."""
 
@@ -218,6 +221,18 @@ def check_schemas_once() -> None:
             raise fault
 
     common.jsonschema = SimpleNamespace(validate=validate)
+
+
+@lru_cache
+def pass_over_marks() -> None:
+    """Let nbformat read a notebook that begins with a byte order mark: nbgrader asks it to, and it
+    would refuse."""
+    plain = reader.parse_json
+
+    def parse_json(text: str, **options: Any) -> Any:
+        return plain(text.removeprefix(MARK), **options)
+
+    reader.parse_json = parse_json
 
 
 @contextmanager

@@ -32,10 +32,10 @@ def read_stamp(text: str) -> datetime:
         return read
     try:
         written = parser.parse(text, tzinfos=_zone)
+        if written.tzinfo:
+            written = (written - written.utcoffset()).replace(tzinfo=None)
     except (ValueError, OverflowError):
         written = None
-    if written and written.tzinfo:
-        written = (written - written.utcoffset()).replace(tzinfo=None)
     if read != written:
         raise MisreadError(f"which nbgrader would read as {read:%Y-%m-%d %H:%M:%S} UTC")
     return read

@@ -27,7 +27,7 @@ MAX_PLACE = 200
 """Letters of a place in submitted/ that a message shows."""
 MAX_TIMESTAMP = 200
 """Bytes of a timestamp.txt."""
-MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,7 +277,7 @@ def _hash(folder: Path, files: list[Path]) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Read a notebook's text, as nbgrader will read it.
+    """Read a notebook's text; a byte order mark, as some editors on Windows write, is left out.
 
     Raises:
         SubmissionFault: It has disappeared since it was found, or is not UTF-8.
@@ -286,13 +286,13 @@ def read_text(path: Path) -> str:
         raw = path.read_bytes()
     except OSError:
         raise SubmissionFault(f"{path}: no longer exists. Run autograde grade again.") from None
-    if raw.startswith(MARKS):
+    if raw.startswith(UTF_16):
         raise SubmissionFault(
-            f"{path}: begins with a byte order mark, as written by editors on Windows. Ask the "
-            "student to save it with Jupyter, or save it as plain UTF-8 yourself; then grade again."
+            f"{path}: is UTF-16 text, as written by editors on Windows. Ask the student to save it "
+            "with Jupyter, or save it as UTF-8 yourself; then grade again."
         )
     try:
-        return raw.decode()
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         raise SubmissionFault(
             f"{path}: is not UTF-8 text (byte 0x{raw[problem.start]:02x} at {problem.start:,}). "

@@ -70,17 +70,19 @@ def not_theirs(found: Iterable[Handed], ids: Container[str]) -> Iterator[tuple[H
             else:
                 kept.append(one)
         owners = {owner for one in kept for owner in _owners(one)}
+        who = few(sorted(owners))
         for one in kept if len(owners) > 1 else ():
             if student not in owners:
-                yield (
-                    one,
-                    (
-                        f"the attempts in {student}'s name belong to {few(sorted(owners))}. None of "
-                        "them was taken. Find out which is whose, and copy that one into submitted/"
-                    ),
-                )
+                yield one, NOBODYS.format(student=student, owners=who)
             elif others := sorted(_owners(one) - {student}):
                 yield one, f"holds files of {others[0]}, not only of {student}. It was not taken"
+
+
+NOBODYS = (
+    "the attempts in {student}'s name belong to {owners}. None of them was taken. Find out which "
+    "is whose, and copy that one into submitted/"
+)
+"""Said of each of a student's attempts where several users own them."""
 
 
 def _owners(one: Handed) -> set[str]:
