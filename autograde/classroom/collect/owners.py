@@ -41,7 +41,7 @@ def owner_name(uid: int) -> str:
 
 
 def owner_in_zip(info: ZipInfo) -> str:
-    """Who owned a packed file; its number, because names are another machine's; empty if untold."""
+    """The owner of a packed file, by number: names are another machine's. Empty if untold."""
     rest = info.extra
     while len(rest) >= 4:
         kind, size = struct.unpack("<HH", rest[:4])
