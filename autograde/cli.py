@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -628,12 +629,26 @@ def _handed_in(folder: Path, assignment: str) -> list[str]:
     return [path.parent.name for path in folder.glob(f"submitted/*/{assignment}")]
 
 
+def _unnamed(fault: OSError) -> str:
+    """What was being done, where the system says no more than what went wrong; our own errors say
+    it themselves."""
+    if fault.errno is None:
+        return str(fault)
+    ours = Path(__file__).parent
+    places = [
+        f"{Path(frame.filename).relative_to(ours.parent)}, line {frame.lineno}, in {frame.name}()"
+        for frame in traceback.extract_tb(fault.__traceback__)
+        if Path(frame.filename).is_relative_to(ours)
+    ]
+    return f"{fault.strerror}, in {places[-1]}. Run it again; if that does not help, report this."
+
+
 def main() -> None:
     """Entry point: a user's fault is one line on stderr and exit code 2."""
     try:
         app()
     except OSError as fault:
-        words = f"{fault.filename}: {fault.strerror}" if fault.filename else str(fault)
+        words = f"{fault.filename}: {fault.strerror}" if fault.filename else _unnamed(fault)
         hint = ". Nothing else was done; fix that, then run it again." if fault.filename else ""
         print(f"autograde: {words}{hint}", file=sys.stderr)
         raise SystemExit(2) from None

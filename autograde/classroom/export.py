@@ -22,6 +22,7 @@ from autograde.class_dir import few, nbgrader_config
 from autograde.classroom.files import write_whole
 from autograde.classroom.names import shown
 from autograde.classroom.reasons import read_verdicts
+from autograde.classroom.stamps import read_stamp
 
 Target = Literal["canvas", "moodle", "csv"]
 TARGETS: tuple[Target, ...] = ("canvas", "moodle", "csv")
@@ -338,7 +339,7 @@ def doubtful_times(folder: Path, assignment: str) -> dict[str, str]:
                 continue
             text = path.read_text("utf-8", errors="replace").strip()
             numbers = DAY_OR_MONTH.search(text)
-            read = _as_nbgrader_reads(text) if text else None
+            read = read_stamp(text) if text else None
             itself = datetime.fromtimestamp(path.stat().st_mtime, UTC)
         except (OSError, ValueError, OverflowError):  # such a one is not graded, and says why
             continue
@@ -358,12 +359,6 @@ def doubtful_times(folder: Path, assignment: str) -> dict[str, str]:
                 f"{read:%Y-%m-%d %H:%M:%S} UTC; then grade again"
             )
     return found
-
-
-def _as_nbgrader_reads(time: str) -> datetime:
-    from nbgrader.utils import parse_utc  # nbgrader: only where there is a time
-
-    return parse_utc(time)
 
 
 def stale_penalties(folder: Path, assignment: str) -> dict[str, str]:

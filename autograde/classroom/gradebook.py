@@ -18,12 +18,11 @@ from typing import Any, ClassVar
 
 from jsonschema.exceptions import best_match
 from jsonschema.validators import validator_for
-from nbformat import NotebookNode, from_dict
+from nbformat import NotebookNode, from_dict, reader
 from nbgrader import api
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.nbgraderformat import common
 from nbgrader.preprocessors import NbGraderPreprocessor
-from nbgrader.utils import parse_utc
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets.config import Config
@@ -34,6 +33,7 @@ from autograde.classroom.clean import clean_notebook, files_beside, given_source
 from autograde.classroom.files import lock, write_whole
 from autograde.classroom.release import NbgraderFault, ask_nbgrader, let_alembic_be_found
 from autograde.classroom.settled import SaveGrades, looked_at_before, noted
+from autograde.classroom.stamps import MisreadError, read_stamp
 from autograde.classroom.verdicts import own_fault, verdict_path
 
 
@@ -122,11 +122,12 @@ def _bad_timestamp(folder: Path, assignment: str, job: dict[str, Any]) -> str:
     text = path.read_text("utf-8", errors="replace").strip() if path.is_file() else ""
     try:
         if text:
-            parse_utc(text)
-    except (ValueError, OverflowError):
+            read_stamp(text)
+    except (ValueError, OverflowError) as fault:
+        why = str(fault) if isinstance(fault, MisreadError) else "which is not a time"
         return (
-            f"{job['path']}: its timestamp.txt holds {text[:40]!r}, which is not a time. Write it "
-            "as 2026-03-01 12:00:00 UTC, or remove the file; then grade again."
+            f"{job['path']}: its timestamp.txt holds {text[:40]!r}, {why}. Write it as 2026-03-01 "
+            "12:00:00 UTC, or remove the file; then grade again."
         )
     return ""
 
@@ -149,6 +150,7 @@ def _into_gradebook(folder: Path, assignment: str, job: dict[str, Any]) -> None:
     config = _with_our_steps(nbgrader_config(folder))
     share_engines()
     check_schemas_once()
+    pass_over_marks()
     ask_nbgrader(config, "autograde", assignment, job["student"], force=True, create=True)
     source = folder / "source" / assignment
     files_beside(
@@ -177,6 +179,8 @@ def _with_our_steps(config: Config) -> Config:
     return config
 
 
+MARK = "\ufeff"
+"""A byte order mark, as text."""
 LOCK_WAIT_S = 60
 """How long a write may wait while formgrader, say, holds an SQLite gradebook."""
 
@@ -217,6 +221,18 @@ def check_schemas_once() -> None:
             raise fault
 
     common.jsonschema = SimpleNamespace(validate=validate)
+
+
+@lru_cache
+def pass_over_marks() -> None:
+    """Let nbformat read a notebook that begins with a byte order mark: nbgrader asks it to, and it
+    would refuse."""
+    plain = reader.parse_json
+
+    def parse_json(text: str, **options: Any) -> Any:
+        return plain(text.removeprefix(MARK), **options)
+
+    reader.parse_json = parse_json
 
 
 @contextmanager

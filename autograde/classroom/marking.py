@@ -11,6 +11,7 @@ import hashlib
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +35,7 @@ from autograde.exercise import Exercise
 from autograde.kinds import ValueExercise
 from autograde.kinds.fix import CODE, RAN, written_change
 from autograde.kinds.handed_on import calls_packed, codes_named, ran_besides, without_the_loop
+from autograde.kinds.value import typed_another
 from autograde.referee import RefereeFault, judge
 from autograde.reported import on_a_line, quoted
 from autograde.sandbox.isolation import Isolation, IsolationError
@@ -97,6 +99,7 @@ def _mark(job: dict[str, Any]) -> dict[str, Any]:
         run = _Run(again, cells, set())
         run.through()
     devices.must_compute(run.device)
+    notes += (f"{job['path']}: {words}" for words in run.names_typed())
     return {"graded": True, **run.result(), "notes": [*notes, *run.notes]}
 
 
@@ -122,6 +125,8 @@ class _Run:
         self.answered: Answered = {}
         self.to_fix = _ToFix()
         self.notes: list[str] = []
+        self.for_another: dict[str, list[str]] = {}
+        """Exercises whose numbers are right for another name, by the name typed."""
         self.outputs_left = MAX_OUTPUTS
         self.used_all_time = False
         """Whether the process was ended as the whole notebook's time was over."""
@@ -180,6 +185,8 @@ class _Run:
             verdict = _referee(session, call, seed, student, sources, self.answered, self.to_fix)
             if verdict.passed and exercise.kind != "fix":
                 self.to_fix.right.append((sources, call["function"]))
+            for typed in {*map(typed_another, verdict.parts)} - {""}:
+                self.for_another.setdefault(typed, []).append(exercise.id)
             return verdict, message(verdict, exercise)
         except Exception as fault:
             if not is_of_the_answer(fault):
@@ -197,6 +204,14 @@ class _Run:
         elif not any(asked == function for asked, _ in self.answered):
             self.seeds[function] = another_seed(before)
         return self.seeds[function]
+
+    def names_typed(self) -> Iterator[str]:
+        """Of another name that was typed, and for whose numbers answers are right."""
+        for typed, exercises in self.for_another.items():
+            yield (
+                f"{few(exercises)}: right for the numbers of '{typed}', the name typed at the top, "
+                f"but not for those of '{self.job.get('student', '')}'. Whose notebook is it?"
+            )
 
     def result(self) -> dict[str, Any]:
         """What `mark` returns of it."""

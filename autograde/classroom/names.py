@@ -43,7 +43,7 @@ def why_no_id(student: str) -> str:
     if odd:
         return f"contains {_code(odd[0])}, which cannot be shown"
     if pattern := [letter for letter in student if letter in PATTERN]:
-        return f"contains {pattern[0]}, so nbgrader would also match other students' folders"
+        return f"contains {pattern[0]}, and nbgrader would match other students' folders with it"
     if markup := [letter for letter in student if letter in MARKUP]:
         return f"contains {markup[0]}, which nbgrader's pages would read as markup"
     if student != student.strip():

@@ -206,7 +206,7 @@ def _code_cells(path: Path) -> list[tuple[str, str]]:
     try:
         if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_NOTEBOOK:
             return []  # a pipe, say, which would be waited for without end
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
         if values_in(text) > MAX_VALUES:
             return []
         cells = _in_todays_format(json.loads(text), text)["cells"]

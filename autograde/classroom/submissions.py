@@ -23,9 +23,11 @@ SPARSE = 2**24
 MAX_FILES = 10_000
 """Files and folders of a submission, together."""
 MAX_FOLDERS_DEEP = 40
+MAX_PLACE = 200
+"""Letters of a place in submitted/ that a message shows."""
 MAX_TIMESTAMP = 200
 """Bytes of a timestamp.txt."""
-MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,26 +96,42 @@ class _Private:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def holds(self, file: Path) -> bool:
-        """Whether a file of a submission is one of them, or another student's; looked up only
-        where it has two names."""
+    def shared(self, file: Path) -> str:
+        """Why a submission may not hold a file: it is one of them, or another student's. Empty if
+        it may; looked up only where it has two names."""
         about = file.stat()
         if about.st_nlink <= 1:
-            return False
+            return ""
         inode = about.st_dev, about.st_ino
-        return inode in self._inodes or len(self._handed_in.get(inode, ())) > 1
+        if inode in self._inodes:
+            return (
+                f"lies next to {shown(file.name)}, which is a hard link to a file of this class "
+                "directory. Remove it, then grade again."
+            )
+        places = self._handed_in.get(inode, {})
+        student = file.relative_to(self.folder / "submitted").parts[0]
+        others = sorted(place for whose, place in places.items() if whose != student)
+        if not others:
+            return ""
+        more = f" and {len(others) - 1} more" if others[1:] else ""
+        return (
+            f"{shown(file.name)} and submitted/{shown(others[0], MAX_PLACE)}{more} are the same "
+            "file (a hard link), so it does not show who wrote it. Find out whose it is, give each "
+            "student a file of their own, then grade again."
+        )
 
     @cached_property
-    def _handed_in(self) -> dict[tuple[int, int], set[str]]:
-        """Whose folders hold a file of two names."""
-        found: dict[tuple[int, int], set[str]] = {}
+    def _handed_in(self) -> dict[tuple[int, int], dict[str, str]]:
+        """Whose folders hold a file of two names, and where, by inode."""
+        found: dict[tuple[int, int], dict[str, str]] = {}
         submitted = self.folder / "submitted"
         for place, _folders, files in os.walk(submitted):
             for name in files:
                 about = os.lstat(os.path.join(place, name))
                 if about.st_nlink > 1:
-                    student = os.path.relpath(place, submitted).split(os.sep)[0]
-                    found.setdefault((about.st_dev, about.st_ino), set()).add(student)
+                    at = os.path.relpath(os.path.join(place, name), submitted)
+                    inode = about.st_dev, about.st_ino
+                    found.setdefault(inode, {}).setdefault(at.split(os.sep)[0], at)
         return found
 
     @cached_property
@@ -178,22 +196,20 @@ def _look_at(path: Path, private: _Private) -> str:
         raise fault(f"does not exist ({hint}).")
     if path.stat().st_size == 0:
         raise fault("is empty. Ask the student to save the notebook and hand it in again.")
+    if sparse := [file for file in files if _is_sparse(file)]:
+        raise fault(
+            f"is, or lies next to, {shown(sparse[0].name)}, which claims "
+            f"{sparse[0].stat().st_size:,} bytes but holds almost none (a sparse file). Remove it, "
+            "then grade again."
+        )
     if path.stat().st_size > MAX_NOTEBOOK:
         limit = MAX_NOTEBOOK // 2**20
         raise fault(f"is larger than {limit} MiB. Ask for it with outputs cleared.")
     size = sum(file.stat().st_size for file in files)
     if size > MAX_FOLDER:
         raise fault(f"comes with {len(files)} files of {size // 2**20} MiB. Ask what they are for.")
-    if sparse := [file for file in files if _is_sparse(file)]:
-        raise fault(
-            f"lies next to {shown(sparse[0].name)}, which claims {sparse[0].stat().st_size:,} "
-            "bytes but holds almost none (a sparse file). Remove it, then grade again."
-        )
-    if own := [file for file in files if private.holds(file)]:
-        raise fault(
-            f"lies next to {shown(own[0].name)}, which is a hard link to a file of this class "
-            "directory or of another student. Remove it, then grade again."
-        )
+    if shares := next(filter(None, map(private.shared, files)), ""):
+        raise fault(shares)
     return _hash(path.parent, files)
 
 
@@ -261,7 +277,7 @@ def _hash(folder: Path, files: list[Path]) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Read a notebook's text, as nbgrader will read it.
+    """Read a notebook's text; a byte order mark, as some editors on Windows write, is left out.
 
     Raises:
         SubmissionFault: It has disappeared since it was found, or is not UTF-8.
@@ -270,13 +286,13 @@ def read_text(path: Path) -> str:
         raw = path.read_bytes()
     except OSError:
         raise SubmissionFault(f"{path}: no longer exists. Run autograde grade again.") from None
-    if raw.startswith(MARKS):
+    if raw.startswith(UTF_16):
         raise SubmissionFault(
-            f"{path}: begins with a byte order mark, as written by editors on Windows. Ask the "
-            "student to save it with Jupyter, or save it as plain UTF-8 yourself; then grade again."
+            f"{path}: is UTF-16 text, as written by editors on Windows. Ask the student to save it "
+            "with Jupyter, or save it as UTF-8 yourself; then grade again."
         )
     try:
-        return raw.decode()
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         raise SubmissionFault(
             f"{path}: is not UTF-8 text (byte 0x{raw[problem.start]:02x} at {problem.start:,}). "

@@ -22,7 +22,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autograde.exercise import AnswerError, Draw, Part, Wrong
-from autograde.kinds.value import NO_NAME, UNSET, Said, ValueExercise, _none, brief
+from autograde.kinds.value import (
+    FOR_ANOTHER,
+    NO_NAME,
+    UNSET,
+    Said,
+    ValueExercise,
+    _none,
+    brief,
+)
 from autograde.kit.question import Question
 from autograde.kit.student import plain_name
 from autograde.verdict import PartResult, Verdict
@@ -209,8 +217,10 @@ class Number(ValueExercise):
         return f'No known mistake gives that. {self.look} hint("{self.id}") helps.'
 
     def said_below(self, reasons: list[str]) -> list[str]:
-        """What is said of one number stands at its part, even if another part has the same."""
-        return [reason for reason in super().said_below(reasons) if reason == UNSET]
+        """What is said of one number stands at its part, even if another part has the same; what is
+        said of the name typed is said once."""
+        shared = super().said_below(reasons)
+        return [reason for reason in shared if reason == UNSET or reason.startswith(FOR_ANOTHER)]
 
     def _says_what_next(self, verdict: Verdict) -> bool:
         """Not if all that is wrong is a fraction instead of a whole number."""

@@ -67,6 +67,18 @@ class Said(PartResult):
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class ForAnother(Said):
+    """A part that is right for the numbers of another name."""
+
+    typed: str = ""
+    """The name typed in the notebook, cut."""
+
+
+FOR_ANOTHER = "Right for the numbers of"
+"""How the sentence about such a part begins."""
+
+
 def _none(*_args: Any, **_kwargs: Any) -> Any:
     raise AssertionError("a value is not run")
 
@@ -188,14 +200,17 @@ class ValueExercise(Exercise):
         if plain_name(typed) in ("", plain_name(student)) or all(r.passed for r in results):
             return results
         others = self.judge_parts(self.parse(value, typed), typed)
-        if not all(result.passed for result in others):
+        if sum(r.passed for r in others) <= sum(r.passed for r in results):
             return results
         says = (
-            f"Right for the numbers of '{brief(typed)}', the name typed at the top, but this was "
-            f"handed in by '{student}', whose numbers are different."
+            f"{FOR_ANOTHER} '{brief(typed)}', the name typed at the top, but this was handed in by "
+            f"'{student}', whose numbers are different."
         )
         return [
-            result if result.passed else Said(result.part, False, reason=says) for result in results
+            ForAnother(mine.part, False, reason=says, typed=brief(typed))
+            if theirs.passed and not mine.passed
+            else mine
+            for mine, theirs in zip(results, others, strict=True)
         ]
 
     def lines(self, verdict: Verdict) -> Iterator[str]:
@@ -239,7 +254,8 @@ class ValueExercise(Exercise):
 
     def _says_what_next(self, verdict: Verdict) -> bool:
         """Whether an answer is wrong, and no mistake of it is known."""
-        wrong = [r for r in verdict.parts if not r.passed and getattr(r, "reason", "") != UNSET]
+        wrong = [r for r in verdict.parts if not r.passed and not typed_another(r)]
+        wrong = [r for r in wrong if getattr(r, "reason", "") != UNSET]
         return bool(wrong) and not verdict.misconceptions
 
     @property
@@ -250,6 +266,11 @@ class ValueExercise(Exercise):
     def source_of(self, key: str, student: str) -> Draw:
         """Numbers that depend on the student and the exercise alone."""
         return Draw(0, f"{plain_name(student)}/{self.id}/{key}")
+
+
+def typed_another(result: PartResult) -> str:
+    """The name for whose numbers a wrong part is right; empty if it is for none that was typed."""
+    return result.typed if isinstance(result, ForAnother) else ""
 
 
 def _about(results: list[PartResult], verdict: Verdict) -> str:

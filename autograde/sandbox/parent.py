@@ -49,10 +49,11 @@ def warm_context() -> multiprocessing.context.BaseContext:
 
 
 def begin(process: multiprocessing.process.BaseProcess) -> None:
-    """Start a process of `warm_context`; once more where the warm parent was just dying.
+    """Start a process of `warm_context`; once more where the warm parent was just dying, or where
+    nothing is left of its socket.
 
     Before Python 3.14, who is killed while asking for a fork takes the fork server along. Who has
-    started it starts another one then.
+    started it starts another one then. The socket lies in /tmp, which others tidy up.
     """
     start()
     with quiet_environment():
@@ -61,6 +62,27 @@ def begin(process: multiprocessing.process.BaseProcess) -> None:
         except (ConnectionError, EOFError):
             time.sleep(DIES_S)
             process.start()
+        except FileNotFoundError:
+            _forget()
+            with _deaf_to_interrupts():
+                process.start()
+
+
+def _forget() -> None:
+    """Leave a warm parent that can no longer be asked: the next is this process's own. The old one
+    ends with the forks that it has made."""
+    server = forkserver._forkserver
+    if server._forkserver_alive_fd is not None:
+        os.close(server._forkserver_alive_fd)
+    server._forkserver_address = server._forkserver_alive_fd = server._forkserver_pid = None
+    vars(server).pop("ensure_running", None)  # of `share`
+    about = multiprocessing.current_process()._config
+    folder = about.get("tempdir")
+    if folder and not os.path.isdir(folder):
+        try:
+            os.mkdir(folder, 0o700)
+        except OSError:
+            about["tempdir"] = None  # another is made
 
 
 @contextmanager

@@ -321,11 +321,13 @@ MARKS = {
 }  # fmt: skip
 
 BYTES = {
-    "byte-order-mark": refused("begins with a byte order mark", lambda path: path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())),
-    "utf-16": refused("begins with a byte order mark", recoded("utf-16")),
+    "byte-order-mark": read(lambda path: path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())),
+    "from-windows": read(lambda path: path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))),
+    "two-byte-order-marks": refused("is not valid JSON", lambda path: path.write_bytes(b"\xef\xbb\xbf" * 2 + path.read_bytes())),
+    "utf-16": refused("is UTF-16 text", recoded("utf-16")),
     "latin-1": refused("is not UTF-8 text (byte 0xfc at", recoded("latin-1")),
     "zeros": refused("is not valid JSON", instead(sparse(2**20))),
-    "sparse": refused("is larger than 50 MiB", instead(sparse(10 * 2**30))),
+    "sparse": refused("bytes but holds almost none", instead(sparse(10 * 2**30))),
     "nested-200": refused("more than 100 deep", raw_number(inside(200))),
     "nested-100000": refused("is not valid JSON", raw_number(inside(100_000))),
     "infinite": refused("holds the number inf", raw_number("1e999")),
@@ -346,7 +348,8 @@ PLACE = {
     "timestamp-is-a-folder": refused("timestamp.txt that is not a line", beside("timestamp.txt", os.mkdir)),
     "timestamp-endless": refused("timestamp.txt that is not a line", beside("timestamp.txt", written("1 " * 10**5))),
     "timestamp-nonsense": refused("which is not a time", beside("timestamp.txt", written("yesterday \x1b[31m"))),
-    "timestamp-early": read(beside("timestamp.txt", written("0001-01-01 00:00 +14:00"))),
+    "timestamp-early": read(beside("timestamp.txt", written("0001-01-01 00:00 UTC"))),
+    "timestamp-misread": refused("nbgrader would read as", beside("timestamp.txt", written("0001-01-01 00:00 +14:00"))),
     "two-notebooks": read(beside("b.ipynb", written("{}"))),
     "two-by-case": read(beside("A.ipynb", written("{}"))),
     "wrong-case": refused("does not exist (found A.ipynb: rename it)", lambda path: path.rename(path.with_name("A.ipynb"))),
@@ -362,8 +365,8 @@ PLACE = {
 }  # fmt: skip
 
 NAMES = {
-    "pattern": refused("contains [, so nbgrader", removed, folder="[a]da"),
-    "everybody": refused("contains *, so nbgrader", folder="*"),
+    "pattern": refused("contains [, and nbgrader", removed, folder="[a]da"),
+    "everybody": refused("contains *, and nbgrader", folder="*"),
     "no-text": refused(r"contains \xe9, which cannot be shown", folder=os.fsdecode(b"caf\xe9"), shown=r"caf\xe9"),
     "two-lines": refused(r"contains \n, which", folder="new\nline", shown=r"new\nline"),
     "turned": refused(r"contains \u202e, which", folder="\u202eada", shown=r"\u202eada"),

@@ -456,10 +456,17 @@ def handed_in(folder, student, text="{}"):
 def test_a_hard_link_to_a_neighbours_work_is_refused(tmp_path):
     ada, mallory = handed_in(tmp_path, "ada"), handed_in(tmp_path, "mallory")
     os.link(ada, mallory.parent / "notes.ipynb")
-    assert (
-        "is a hard link to a file of this class directory or of another student"
-        in look_at("mallory", mallory).fault
-    )
+    for one, who, where in ((ada, "ada", "mallory/a/notes"), (mallory, "mallory", "ada/a/a")):
+        words = look_at(who, one).fault
+        assert f"submitted/{where}.ipynb are the same file (a hard link)" in words
+
+
+def test_a_huge_file_that_holds_almost_nothing_is_called_that(tmp_path):
+    ada = handed_in(tmp_path, "ada")
+    with open(ada.with_name("data.bin"), "wb") as file:
+        file.truncate(200 * 2**30)
+    words = look_at("ada", ada).fault
+    assert "data.bin, which claims 214,748,364,800 bytes but holds almost none" in words
 
 
 def test_a_file_of_ones_own_with_two_names_is_not(tmp_path):

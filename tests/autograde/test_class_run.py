@@ -9,6 +9,7 @@ import multiprocessing
 import random
 import re
 import sqlite3
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -253,6 +254,28 @@ def test_a_process_is_asked_for_again_where_the_warm_parent_was_just_dying(monke
     monkeypatch.setattr(parent, "DIES_S", 0.0)
     parent.begin(Process())
     assert faults == []
+
+
+@pytest.mark.parametrize("remove", ["unlink", "whole folder"])
+def test_a_warm_parent_whose_socket_is_gone_is_replaced(remove):
+    """In a process of its own: the others' parent stays."""
+    code = (
+        "import os, shutil, sys\n"
+        "from multiprocessing import forkserver\n"
+        "from autograde.sandbox import parent\n"
+        "parent.PRELOAD.clear()\n"
+        "def begin():\n"
+        "    process = parent.warm_context().Process(target=print)\n"
+        "    parent.begin(process); process.join()\n"
+        "    return process.exitcode\n"
+        "assert begin() == 0\n"
+        "socket = forkserver._forkserver._forkserver_address\n"
+        f"remove = os.unlink if {remove!r} == 'unlink' else shutil.rmtree\n"
+        "remove(socket if remove is os.unlink else os.path.dirname(socket))\n"
+        "assert begin() == begin() == 0\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_write_that_fails_is_not_graded_then_tried_again_without_marking_again(tmp_path):

@@ -95,6 +95,21 @@ def test_a_notebooks_own_solutions_earn_every_point_where_they_are_locked_away(
 
 
 @pytest.mark.slow
+def test_right_numbers_of_another_name_are_noted_for_a_person(tmp_path, isolation):
+    name = "01a-tensors-and-autograd"
+    folder = short_class(tmp_path / "class", name)
+    notebook = nbformat.read(release(folder, name), as_version=4)
+    example.answered(notebook, "Eve", example.solutions(folder, name))
+    hand_in(folder, "ada", name, notebook)
+    (submitted,) = find_submissions(folder, name, None)
+    about, locked = read_assignment(folder, name), isolation_for(folder, trusted=isolation.trusted)
+    job = job_for(submitted, about.to_json(), Limits(), locked, new_seed())
+    (note,) = mark({**job, "text": submitted.path.read_text("utf-8")})["notes"]
+    assert "the numbers of 'Eve', the name typed at the top, but not for those of 'ada'" in note
+    assert "01a.flat-shape" in note and "01a.tape" not in note
+
+
+@pytest.mark.slow
 def test_grading_again_with_the_same_submissions_gives_the_same_points(example_class, isolation):
     before = {row.student: row.scores for row in read_rows(example_class, ASSIGNMENT)}
     again = grading.grade(

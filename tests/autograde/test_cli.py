@@ -203,6 +203,16 @@ def test_a_doubtful_time_makes_marks_not_final(tmp_path, monkeypatch, capsys):
     assert list(cli._doubtful_times(done, ASSIGNMENT, ["ben"])) == [], "not looked at in this run"
 
 
+def test_an_error_without_a_files_name_says_what_was_being_done(autograde, monkeypatch):
+    def check(folder):
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(cli, "check_class_dir", check)
+    code, _, err = autograde("report")
+    assert code == 2 and err.startswith("autograde: No such file or directory, in autograde/cli.py")
+    assert "in report(). Run it again" in err
+
+
 def test_the_report_names_who_handed_in_nothing(tmp_path, monkeypatch, capsys):
     done = make(tmp_path / "class", {"ada": Paper(names={"first_name": "Ada"})})
     with Gradebook(f"sqlite:///{done}/gradebook.db") as gradebook:

@@ -8,6 +8,8 @@ import stat
 import struct
 import sys
 import zipfile
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -142,6 +144,18 @@ def test_moodles_worksheet_says_who_and_when(folder, tmp_path):
     assert found["Participant (80)"].time == ""
 
 
+@pytest.mark.parametrize("zone", ["CET", "PST", "XYZ"])
+def test_a_time_in_a_zone_that_is_not_known_cannot_be_read(folder, tmp_path, monkeypatch, zone):
+    monkeypatch.setattr("time.tzname", ("UTC", "UTC"))
+    assert read_time(f"2026-03-01 23:30:00 {zone}") is None
+    assert f"{read_time('2026-03-01 23:30 UTC'):%H:%M}" == "23:30"
+    inbound = tmp_path / "inbound" / f"ada+{ASSIGNMENT}+2026-03-01 23:30:00 {zone}"
+    inbound.mkdir(parents=True)
+    (inbound / NB).write_text("x")
+    one = taken(folder, tmp_path / "inbound")["ada"]
+    assert one.became == "new" and one.time == "" and "cannot be read" in one.words
+
+
 def test_canvas_export_knows_logins(tmp_path):
     export = tmp_path / "grades.csv"
     export.write_text(
@@ -173,6 +187,53 @@ def test_the_exchange_gives_the_last_attempt_and_its_time(folder, tmp_path):
     assert found["ada"].became == "unchanged"
     assert lies(folder, "ada") == "last"
     assert lies(folder, "ada", "timestamp.txt").strip() == "2026-03-02 09:00:00 UTC"
+
+
+def attempts(*owned):
+    """Attempts of a student, one a day: (whose by its name, whose it is)."""
+    for day, (student, *owners) in enumerate(owned, 1):
+        name = f"{student}+{ASSIGNMENT}+2026-03-{day:02} 10:00:00 UTC+r/{NB}"
+        yield replace(entry(name), owners=tuple(owners))
+
+
+@pytest.mark.parametrize(
+    "owned, kept, why",
+    [
+        ([("ada", "ada"), ("ada", "ben"), ("ben", "ben")], "ada1 ben3", "files of ben, who is ano"),
+        ([("ada", "ben")], "", "files of ben, who is another student"),
+        ([("ada", "ada"), ("ada", "ada", "www-data")], "ada1", "www-data, not only of ada"),
+        ([("ada", "user 7"), ("ada", "user 8"), ("ben", "user 8")], "ben3", "user 7, user 8. None"),
+        ([("ada", "jovyan"), ("ada", "jovyan"), ("ben", "jovyan")], "ada2 ben3", ""),
+        ([("ada", "ada"), ("ada", ""), ("ben", "")], "ada2 ben3", ""),  # yours, or not told
+    ],
+)
+def test_an_attempt_in_the_exchange_is_its_owners(owned, kept, why):
+    ids = {"ada", "ben"}
+    found, left = sort_by_student(attempts(*owned), ASSIGNMENT, ids.__contains__, ids=ids)
+    assert " ".join(f"{one.name}{int(one.time[8:10])}" for one in found) == kept
+    assert bool(left) == bool(why) and all(why in one.refused for one in left)
+
+
+def test_the_owners_in_a_zip_of_the_exchange_are_looked_at(folder, tmp_path):
+    files = {}
+    for uid, text in ((1001, "ada's"), (1002, "not ada's")):
+        info = zipfile.ZipInfo(f"ada+{ASSIGNMENT}+2026-03-0{uid - 1000} 10:00:00 UTC+r/{NB}")
+        info.extra = struct.pack("<HHBBLBL", 0x7875, 11, 1, 4, uid, 4, uid)
+        files[info] = text
+    found = taken(folder, packed(tmp_path / "exchange.zip", files))
+    assert len(found) == 2 and all("user 1001, user 1002" in one.words for one in found.values())
+    assert not list((folder / "submitted").iterdir())
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only the administrator can give files away")
+def test_the_owners_in_the_exchange_itself_are_looked_at(folder, tmp_path):
+    for uid, text in ((54321, "ada's"), (54322, "not ada's")):
+        place = tmp_path / "inbound" / f"ada+{ASSIGNMENT}+2026-03-02 10:00:0{uid - 54320} UTC+r"
+        place.mkdir(parents=True)
+        (place / NB).write_text(text)
+        os.chown(place, uid, uid)
+    found = taken(folder, tmp_path / "inbound")
+    assert len(found) == 2 and all("user 54321, user 54322" in x.words for x in found.values())
 
 
 @pytest.mark.parametrize("around", ["", "all/", "all/again/"])
@@ -298,6 +359,15 @@ def test_what_zipfile_raises_for_one_students_zip_stops_nobody_behind(
     found = taken(folder, packed(tmp_path / "s.zip", outer), file_times=True)
     assert words in found["a (4711)"].words and bool(words) == found["a (4711)"].needs_you
     assert lies(folder, "ben") == "ben's"
+
+
+@pytest.mark.parametrize("platform", ["a_4711_1_hw.zip", "ada/hw.zip"])
+def test_a_time_inside_an_upload_is_the_uploads_own(folder, tmp_path, platform):
+    early, late = (2026, 1, 1, 8, 0, 0), (2026, 3, 2, 9, 0, 0)
+    inner = packed(tmp_path / "inner.zip", {zipfile.ZipInfo(NB, early): "x"}).read_bytes()
+    outer = packed(tmp_path / "s.zip", {zipfile.ZipInfo(platform, late): inner})
+    (one,) = taken(folder, outer, file_times=True).values()
+    assert one.time == f"{datetime(*late).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def test_any_fault_with_one_student_is_a_line_and_leaves_nothing(folder, tmp_path, monkeypatch):

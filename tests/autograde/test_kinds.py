@@ -20,7 +20,7 @@ from autograde.exercise import Part, Wrong
 from autograde.kinds import Choices, Number, Option, Order, Rule, Step
 from autograde.kinds.number import confused
 from autograde.kinds.shuffled import LETTERS
-from autograde.kinds.value import UNREAD, plain_value
+from autograde.kinds.value import UNREAD, plain_value, typed_another
 from autograde.kit import record
 from autograde.kit.student import plain_name
 from autograde.lines import WIDTH
@@ -185,8 +185,12 @@ def test_a_right_number_for_another_name_is_told_so():
     verdict = exercise.judge_value(theirs, "ada", typed="eve")
     assert verdict.points < exercise.points
     words = " ".join("\n".join(exercise.lines(verdict)).split())
-    assert "numbers of 'eve'" in words and "handed in by 'ada'" in words
+    assert words.count("numbers of 'eve'") == 1 and "handed in by 'ada'" in words
+    assert "No known mistake" not in words and exercise.next_step not in words
     assert exercise.judge_value(theirs, "Eve", typed="eve").passed
+    one_wrong = {**theirs, "updates": -7}
+    (batches, updates) = exercise.judge_value(one_wrong, "ada", typed="eve").parts
+    assert typed_another(batches) == "eve" and typed_another(updates) == ""
 
 
 def test_without_a_name_there_are_no_numbers_and_one_clear_sentence(monkeypatch):

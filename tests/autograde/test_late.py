@@ -5,6 +5,7 @@ once by our writer of the gradebook. Afterwards the two gradebooks must say the 
 """
 
 import json
+from datetime import datetime
 from pathlib import Path
 
 import nbformat
@@ -14,6 +15,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from autograde.class_dir import CONFIG, nbgrader_config
 from autograde.classroom import gradebook
 from autograde.classroom.release import ask_nbgrader, release
+from autograde.classroom.stamps import MisreadError, read_stamp
 from autograde.classroom.submissions import find_submissions
 from tests.short_class import hand_in, submission
 
@@ -170,6 +172,21 @@ def test_the_stock_plugin_takes_every_point_of_late_work_where_the_config_says_z
     }
 
 
+@pytest.mark.parametrize(
+    "text", ["2026-03-01 23:30:00 PST", "2026-03-01 11:30 PM", "2026-03-01 12:00:00 +0100"]
+)
+def test_a_time_that_nbgrader_would_read_as_another_is_told(text):
+    with pytest.raises(MisreadError, match="nbgrader would read as 2026-03-01"):
+        read_stamp(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["2026-03-01 12:00:00 UTC", "2026-03-01T13:00+01:00", "2026-03-01 13:00 Europe/Berlin"]
+)
+def test_a_time_that_says_its_zone_is_read_as_it_is_written(text):
+    assert read_stamp(text) == datetime(2026, 3, 1, 12)
+
+
 @pytest.mark.slow
 def test_a_timestamp_that_cannot_be_read_is_not_graded_with_the_reason(tmp_path):
     folder = course(tmp_path, "")
@@ -180,6 +197,8 @@ def test_a_timestamp_that_cannot_be_read_is_not_graded_with_the_reason(tmp_path)
         in (by_us(folder, "on-time"))
     )
     assert read(folder) == {}, "never a zero"
+    timestamp.write_text("2026-03-01 23:30:00 PST")
+    assert "which nbgrader would read as 2026-03-01 23:30:00 UTC" in by_us(folder, "on-time")
     timestamp.write_text(" ")  # as stock: no time is known
     assert by_us(folder, "on-time") == "" and read(folder)["on-time"]["timestamp"] is None
 

@@ -101,7 +101,9 @@ def collect(
     roster = Roster(_people(folder), listed, take_new=take_new)
     with ExitStack() as stack:
         entries = _entries(source, stack)
-        parts, left = sort_by_student(entries, assignment, roster.knows, platform)
+        parts, left = sort_by_student(
+            entries, assignment, roster.knows, platform, roster.people.keys()
+        )
         _check_lists(parts, listed)
         yield from map(_nobodys, left)
         work = folder / "submitted"
@@ -240,7 +242,8 @@ class _Taker:
                 name = shown("/".join(refused[0].parts))
                 raise RefusedError(f"{shown(entry.name)} holds {name}, which {refused[0].refused}")
             above = (*entry.parts[:-1], entry.name.rpartition(".")[0])
-            files += [one.below(*above, *one.parts) for one in found]
+            inside = [one.below(*above, *one.parts) for one in found]
+            files += [replace(one, time=entry.time) for one in inside]  # theirs are the student's
         return files
 
     def _write(self, made: Path, files: list[Entry], notebook: Entry) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import BinaryIO
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
+from autograde.classroom.collect.owners import owner_in_zip, owner_name
 from autograde.classroom.names import shown
 from autograde.classroom.submissions import MAX_FOLDERS_DEEP
 from autograde.sandbox.bounds import TooMuchError, at_most
@@ -70,6 +71,8 @@ class Entry:
     opens: Callable[[], BinaryIO]
     refused: str = ""
     """Why it is not taken; empty if it may be."""
+    owners: tuple[str, ...] = ()
+    """Whose it is and whose the folder it lies in, where that is told; see owners.py."""
 
     @property
     def name(self) -> str:
@@ -154,6 +157,7 @@ def entries_of_zip(archive: ZipFile) -> Iterator[Entry]:
             time=time,
             opens=lambda info=info: archive.open(info),
             refused=why or _why_not(info),
+            owners=(owner_in_zip(info),),
         )
 
 
@@ -216,6 +220,7 @@ def entries_of_folder(folder: Path) -> Iterator[Entry]:
     for place, folders, files in os.walk(folder, onerror=closed.append):
         folders.sort()
         links = [name for name in folders if os.path.islink(os.path.join(place, name))]
+        above = owner_name(os.stat(place).st_uid)
         for name in sorted([*files, *links]):
             path = Path(place, name)
             about = path.lstat()
@@ -233,6 +238,7 @@ def entries_of_folder(folder: Path) -> Iterator[Entry]:
                 time=_local_time(about.st_mtime),
                 opens=lambda path=path: open(path, "rb", opener=_no_link),  # noqa: SIM115
                 refused=why,
+                owners=(owner_name(about.st_uid), above),
             )
     for fault in closed:
         parts, why = safe_parts(Path(fault.filename).relative_to(folder).as_posix())

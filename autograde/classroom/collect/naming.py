@@ -25,11 +25,12 @@ exchange/default/submit.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from autograde.classroom.collect.entries import Entry, RefusedError
+from autograde.classroom.collect.owners import not_theirs
 from autograde.classroom.names import shown
 
 CANVAS = re.compile(r"(?P<name>.*?)(?:_late)?_(?P<number>[0-9]+)_[0-9]+_(?P<file>.+)", re.I | re.S)
@@ -80,6 +81,7 @@ def sort_by_student(
     assignment: str,
     is_student: Callable[[str], bool],
     platform: Platform | None = None,
+    ids: Container[str] = (),
 ) -> tuple[list[Handed], list[Entry]]:
     """Sort files by student, and list those that belong to nobody.
 
@@ -88,6 +90,7 @@ def sort_by_student(
         assignment: Its name; what the exchange holds of others is passed over.
         is_student: Whether a name or a number is a student's: a folder around all of them is not.
         platform: Where the archive is from; None decides by its names.
+        ids: The students' ids, who may be users of the machine that the exchange lies on.
 
     Raises:
         RefusedError: Its names do not tell.
@@ -96,7 +99,7 @@ def sort_by_student(
     outermost = None
     for _ in range(MAX_WRAPPED):
         wanted = platform or _platform(entries)
-        found, left = _sorted(entries, assignment, wanted, is_student)
+        found, left = _sorted(entries, assignment, wanted, is_student, ids)
         fits = wanted != "folder" and any(READERS[wanted](entry) for entry in entries)
         if fits or any(one.platform == "folder" and is_student(one.name) for one in found):
             return found, left
@@ -154,6 +157,7 @@ def _sorted(
     assignment: str,
     platform: Platform,
     is_student: Callable[[str], bool],
+    ids: Container[str],
 ) -> tuple[list[Handed], list[Entry]]:
     found: dict[tuple[str, ...], Handed] = {}
     left = []
@@ -176,6 +180,11 @@ def _sorted(
             known.files += one.files
             known.late |= one.late
             known.contested |= one.contested
+    if platform == "exchange":
+        for one, why in list(not_theirs(found.values(), ids)):
+            del found[one.name, one.number, one.time]
+            named = f"{one.name}+{one.assignment}+{one.time}"
+            left.append(replace(one.files[0].below(named), refused=why))
     return _latest(found.values()), left
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import unicodedata
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -122,14 +123,16 @@ def read_time(text: str) -> datetime | None:
     """Read a time as a platform writes it for people; None if it cannot be read.
 
     Without a zone it is in this machine's, because the list was made for its user. In 1/3/2026 the
-    day comes first, in 2026-03-01 the year.
+    day comes first, in 2026-03-01 the year. A zone whose name says nothing here is not guessed.
     """
     from dateutil import parser
 
     year_first = text[:4].isdecimal()
     try:
-        return parser.parse(text, dayfirst=not year_first).astimezone(UTC)
-    except (ValueError, OverflowError):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", parser.UnknownTimezoneWarning)
+            return parser.parse(text, dayfirst=not year_first).astimezone(UTC)
+    except (ValueError, OverflowError, parser.UnknownTimezoneWarning):
         return None
 
 
