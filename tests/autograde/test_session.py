@@ -288,6 +288,22 @@ def _runs(pid: int) -> bool:
     return not status.exists() or status.read_text().rpartition(")")[2].split()[0] not in "ZX"
 
 
+def test_trusted_code_may_have_workers_in_a_second_process():
+    """Their locks are files of /dev/shm, which is not the submission's own."""
+    code = (
+        "from torch.utils.data import DataLoader\n"
+        "def make_loaders(train_set, val_set, batch_size, seed):\n"
+        "    return [DataLoader(one, 2, num_workers=1) for one in (train_set, val_set)]"
+    )
+    loaders = bank.load("03c.loaders")
+    case = loaders.cases(loaders.parts[0], seed=1)[0]
+    slow = Limits(cell_s=5.0, answer_s=20.0, notebook_s=60.0)
+    with StudentSession(limits=slow, isolation=Isolation(trusted=True)) as session:
+        session.run(code)
+        answer = session.ask("03c.loaders", "make_loaders", case)
+    assert not isinstance(answer, Raised), answer
+
+
 def test_a_process_that_is_no_fork_of_the_warm_parent_loads_all_first(monkeypatch):
     """As where other code of this process has had a fork server started, with nothing in it."""
     monkeypatch.setattr(sessions.parent, "warm_context", lambda: get_context("spawn"))
