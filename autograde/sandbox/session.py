@@ -407,6 +407,8 @@ def _why_left(code: int | None, limits: Limits) -> str:
             f"it used more than {limits.memory_bytes / 2**30:.3g} GiB of memory: all its processes "
             "count together, and so may files in /tmp and /dev/shm."
         )
+    if code is None:
+        return "the process closed the pipe on which it is asked, and ran on."
     return f"the process left by itself (exit code {code})."
 
 

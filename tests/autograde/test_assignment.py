@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from autograde.classroom import assignment, marking
+from autograde.classroom import assignment, marking, notebook_text
 from autograde.classroom.assignment import exercises_version, sources_from
 from autograde.classroom.marking import mark
 from autograde.classroom.submissions import SubmissionFault
@@ -131,3 +131,17 @@ def test_a_check_that_is_not_worth_what_it_gives_stops_with_a_line(worth):
         marking._same_points({"path": "n.ipynb", "assignment": about})
     marks["points"] = 3
     marking._same_points({"path": "n.ipynb", "assignment": about})
+
+
+def test_of_a_cell_that_stands_twice_the_note_says_which_one_is_judged():
+    """Below its check the last one is defined too late; of written answers the last one counts."""
+    marks = {"clip": False, "why": True}
+    cells = [
+        {"cell_type": "code", "source": "", "metadata": {"nbgrader": {"grade_id": i, "grade": g}}}
+        for i, g in marks.items()
+    ]
+    notes = notebook_text._oddities([*cells, *cells], list(marks), [], {})
+    assert notes == [
+        "cell 'clip' occurs 2 times; a check judges the last one above it. Look at it.",
+        "cell 'why' occurs 2 times; the last one counts. Look at it.",
+    ]

@@ -150,6 +150,11 @@ def test_a_process_that_leaves_is_told_with_its_exit_code(session):
     assert session.ask("03a.clip", "clip", CASE).kind == "NotAsked"
 
 
+def test_a_process_that_closes_its_pipe_and_runs_on_is_told_so(session):
+    session.run("import os, time\nos.closerange(3, 1000)\ntime.sleep(9)")
+    assert session.ended == "the process closed the pipe on which it is asked, and ran on."
+
+
 def test_leaving_politely_is_only_an_exception(session):
     assert session.run("import sys; sys.exit(1)")[-1]["ename"] == "SystemExit"
     assert session.run("1")[0]["data"]["text/plain"] == "1"
