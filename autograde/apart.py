@@ -51,7 +51,9 @@ class _Now:
     pipe: int = -1
     """The descriptor on which the grader listens, open in those too."""
     places: tuple[str, ...] = ()
-    """Folders that can be written to."""
+    """Folders that can be written to, and are put back."""
+    others: tuple[str, ...] = ()
+    """Folders that can be written to, and are left alone."""
     alone: Callable[..., Any] = _called
     """Calls what may run a student's code, where it has no callers."""
     put_back: Callable[[], Any] = bool
@@ -76,17 +78,19 @@ def forking(
     places: tuple[str, ...],
     alone: Callable[..., Any],
     put_back: Callable[[], Any],
+    others: tuple[str, ...] = (),
 ) -> Iterator[None]:
     """Inside, a student's code is graded, and `in_a_process` forks.
 
     Args:
         forks: False where the process has a GPU, with which it cannot be forked.
         pipe: The descriptor on which the grader listens.
-        places: Folders that can be written to, each of a file system of its own.
+        places: Folders that can be written to and are put back, each of a file system of its own.
         alone: See `stacks.Alone`.
         put_back: Puts back what a student's code may have replaced.
+        others: Folders that can be written to and are not put back: they are not ours.
     """
-    _now.forks, _now.pipe, _now.places = forks, pipe, places
+    _now.forks, _now.pipe, _now.places, _now.others = forks, pipe, places, others
     _now.alone, _now.put_back = alone, put_back
     try:
         yield
@@ -243,7 +247,8 @@ def _share_nothing() -> None:
     try:
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
         share_nothing(_now.keeps)
-        kernel.keep_to_oneself((*_now.places, *filter(None, [_now.kept]), os.devnull))
+        kept = filter(None, [_now.kept])
+        kernel.keep_to_oneself((*_now.places, *_now.others, *kept, os.devnull))
     except BaseException:
         os._exit(NOT_APART)  # what is raised here would be let pass
 

@@ -44,6 +44,7 @@ from autograde.sandbox.protections import tell
 from autograde.sandbox.reaching import WORDS
 from autograde.sandbox.session import StudentSession
 from autograde.seeds import another_seed
+from autograde.sources import CheckCall, points_of
 from autograde.verdict import PartResult, Verdict
 from autograde.words import UNJUDGED, as_html, message
 from course.engine import choose_device
@@ -90,6 +91,7 @@ def _mark(job: dict[str, Any]) -> dict[str, Any]:
     cells, notes = read_notebook(job["path"], job["text"], assignment)
     restore(cells, assignment["cells"])
     _same_world(job)
+    _same_points(job)
     released = [] if job.get("run_all") else assignment.get("released_code", [])
     not_run = unneeded(cells, released, assignment["calls"])
     run = _Run(job, cells, not_run)
@@ -235,6 +237,25 @@ __import__("torch").manual_seed({0});"""
 def _students_seed(seed: int) -> int:
     """From which the referee's own cannot be told."""
     return int.from_bytes(hashlib.sha256(f"student {seed}".encode()).digest()[:4])
+
+
+def _same_points(job: dict[str, Any]) -> None:
+    """That each check is worth in the class directory what it gives, as nbgrader keeps no more than
+    that, and would show less as a part of it.
+
+    Raises:
+        SubmissionFault: One is not, as where somebody has changed the points of its cell.
+    """
+    assignment = job["assignment"]
+    for cell in assignment["cells"]:
+        call = assignment["calls"].get(grade_id(cell))
+        worth = cell["metadata"]["nbgrader"].get("points")
+        if call and worth != (gives := points_of(CheckCall(**call))):
+            raise SubmissionFault(
+                f"{job['path']}: cell '{grade_id(cell)}' is worth {worth:g} in "
+                f"source/, but its check gives {gives:g}. Give the cell {gives:g} points there, "
+                "release it, then grade again."
+            )
 
 
 def _same_world(job: dict[str, Any]) -> None:

@@ -156,7 +156,9 @@ def _oddities(
     counts = Counter(grade_id(cell) for cell in cells)
     for id, count in counts.items():
         if count > 1 and id in known:
-            notes.append(f"cell '{id}' occurs {count} times; the last one counts. Look at it.")
+            judged = marked(by_id[id], "grade")
+            what = "the last one counts" if judged else "a check judges the last one above it"
+            notes.append(f"cell '{id}' occurs {count} times; {what}. Look at it.")
     for id in expected:
         if id not in by_id:
             notes.append(f"cell '{id}' was deleted; it was restored and graded. Tell the student.")

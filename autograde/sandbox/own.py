@@ -74,7 +74,10 @@ class Means(NamedTuple):
     pipe: int
     """The descriptor on which the grader listens."""
     places: tuple[str, ...]
-    """Folders that can be written to."""
+    """Folders that can be written to, and are put back after another process."""
+    others: tuple[str, ...] = ()
+    """Folders that can be written to, and are not ours to put back: where nothing is locked away
+    there is one /tmp for all."""
 
 
 _made: list[tuple[PutBack, Any]] = []

@@ -413,6 +413,8 @@ def _why_left(code: int | None, limits: Limits) -> str:
             "a second process, in which an answer was to be called, ended with the code which says "
             "that it could not be kept apart on this machine: the answer need not be the cause."
         )
+    if code is None:
+        return "the process closed the pipe on which it is asked, and ran on."
     return f"the process left by itself (exit code {code})."
 
 

@@ -20,7 +20,7 @@ from functools import cache, partial, wraps
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from types import ModuleType
 from typing import Any
 
@@ -82,11 +82,13 @@ def serve(
     shell.move_to(Path(folder) / ".ipython")
     shell.device = device
     put_back, alone = own.taken()
-    places = (folder,) if isolation.trusted else view.writable(Path(folder))
+    places, others = view.writable(Path(folder)), tuple[str, ...]()
+    if isolation.trusted:  # where Python and torch keep what is for a moment
+        places, others = (folder,), (*places, gettempdir())
     send, told = sender(pipe.fileno()), set[str]()
     tell = _telling(send, told)
     not_kept = signals.keep_beside_students_code(alone)
-    means = own.Means(put_back, alone, tell, not_kept, pipe.fileno(), places)
+    means = own.Means(put_back, alone, tell, not_kept, pipe.fileno(), places, others)
     calling = recorded.taken()
     reaching.install(tell, put_back.codes_are, calling)
     answer = Shell.call
@@ -382,6 +384,7 @@ class Shell:
                     means.places,
                     means.alone,
                     partial(_before_a_fork, means),
+                    means.others,
                 )
                 with quiet(), written_by_hand(exercise), apart, as_it_is as asked:
                     where = torch.device(self.device)

@@ -73,3 +73,18 @@ def test_a_fork_calls_nothing_here_that_is_registered_and_it_is_registered_still
         os._exit(0)
     os.waitpid(child, 0)
     assert called == ["before", "after"]
+
+
+def test_a_place_that_is_not_ours_can_be_written_to_and_is_left_as_it_is(tmp_path):
+    """As /tmp, where submissions are trusted: the instructor's own files lie there."""
+    own, others = tmp_path / "own", tmp_path / "others"
+    own.mkdir(), others.mkdir()
+    os.mkfifo(others / "pipe")
+    called = forking(
+        True, -1, (str(own),), lambda call, args: call(*args), lambda: None, (str(others),)
+    )
+    with called:
+        in_a_process(lambda: (others / "written").write_text("there") and None)
+        in_a_process(lambda: (own / "written").write_text("there") and None)
+    assert sorted(path.name for path in others.iterdir()) == ["pipe", "written"]
+    assert not list(own.iterdir())

@@ -6,9 +6,10 @@ import shutil
 
 import pytest
 
-from autograde.classroom import assignment
+from autograde.classroom import assignment, marking, notebook_text
 from autograde.classroom.assignment import exercises_version, sources_from
 from autograde.classroom.marking import mark
+from autograde.classroom.submissions import SubmissionFault
 
 EXERCISES = ("03a.accumulate", "03a.clip")
 
@@ -117,3 +118,30 @@ def test_a_machine_that_does_not_see_the_submission_is_the_graders_fault():
 def test_a_machine_with_other_exercises_is_the_graders_fault(tmp_path):
     result = mark(job(folder=str(tmp_path), assignment={"exercises": "of another release"}))
     assert not result["graded"] and "install the same version" in result["reason"]
+
+
+@pytest.mark.parametrize("worth", [1, 4])
+def test_a_check_that_is_not_worth_what_it_gives_stops_with_a_line(worth):
+    """nbgrader would refuse more points than the cell has, or show 3 of 4 for a right answer."""
+    marks = {"grade_id": "clip-check", "points": worth}
+    cell = {"cell_type": "code", "metadata": {"nbgrader": marks}}
+    call = {"exercise_id": "03a.clip", "function": "clip", "parts": "shown"}
+    about = {"cells": [cell], "calls": {"clip-check": call}}
+    with pytest.raises(SubmissionFault, match=f"is worth {worth} in source/, .* gives 3"):
+        marking._same_points({"path": "n.ipynb", "assignment": about})
+    marks["points"] = 3
+    marking._same_points({"path": "n.ipynb", "assignment": about})
+
+
+def test_of_a_cell_that_stands_twice_the_note_says_which_one_is_judged():
+    """Below its check the last one is defined too late; of written answers the last one counts."""
+    marks = {"clip": False, "why": True}
+    cells = [
+        {"cell_type": "code", "source": "", "metadata": {"nbgrader": {"grade_id": i, "grade": g}}}
+        for i, g in marks.items()
+    ]
+    notes = notebook_text._oddities([*cells, *cells], list(marks), [], {})
+    assert notes == [
+        "cell 'clip' occurs 2 times; a check judges the last one above it. Look at it.",
+        "cell 'why' occurs 2 times; the last one counts. Look at it.",
+    ]

@@ -150,6 +150,11 @@ def test_a_process_that_leaves_is_told_with_its_exit_code(session):
     assert session.ask("03a.clip", "clip", CASE).kind == "NotAsked"
 
 
+def test_a_process_that_closes_its_pipe_and_runs_on_is_told_so(session):
+    session.run("import os, time\nos.closerange(3, 1000)\ntime.sleep(9)")
+    assert session.ended == "the process closed the pipe on which it is asked, and ran on."
+
+
 def test_leaving_politely_is_only_an_exception(session):
     assert session.run("import sys; sys.exit(1)")[-1]["ename"] == "SystemExit"
     assert session.run("1")[0]["data"]["text/plain"] == "1"
@@ -308,6 +313,22 @@ def test_a_process_that_cannot_be_kept_apart_is_not_said_to_have_left_by_itself(
         session.run(f"def {run.signature}: import os; os._exit({apart.NOT_APART})")
         answer = session.ask(run.id, run.name, run.cases(run.parts[0], seed=1)[0])
     assert "could not be kept apart" in answer.text
+
+
+def test_trusted_code_may_have_workers_in_a_second_process():
+    """Their locks are files of /dev/shm, which is not the submission's own."""
+    code = (
+        "from torch.utils.data import DataLoader\n"
+        "def make_loaders(train_set, val_set, batch_size, seed):\n"
+        "    return [DataLoader(one, 2, num_workers=1) for one in (train_set, val_set)]"
+    )
+    loaders = bank.load("03c.loaders")
+    case = loaders.cases(loaders.parts[0], seed=1)[0]
+    slow = Limits(cell_s=5.0, answer_s=20.0, notebook_s=60.0)
+    with StudentSession(limits=slow, isolation=Isolation(trusted=True)) as session:
+        session.run(code)
+        answer = session.ask("03c.loaders", "make_loaders", case)
+    assert not isinstance(answer, Raised), answer
 
 
 def test_a_process_that_is_no_fork_of_the_warm_parent_loads_all_first(monkeypatch):
