@@ -6,7 +6,8 @@
 In the same way: with the same time, on the same device, the same cells. Where the journal does not
 say how, or it cannot be done here, nothing is done for that student.
 
-Work that has changed since, or was never graded, is not included: use `autograde grade` for it.
+Work that has changed since is said, and left: use `autograde grade` for it, and for work that was
+never graded.
 """
 
 from __future__ import annotations
@@ -197,11 +198,12 @@ def preview(
             hows[student] = how
     if not hows:
         return
-    submissions = [
-        one
-        for one in find_submissions(folder, about.name, list(hows))
-        if one.sha == known[one.student].last["submission"]
-    ]
+    submissions = []
+    for one in find_submissions(folder, about.name, list(hows)):
+        if one.sha == known[one.student].last["submission"]:
+            submissions.append(one)
+        else:
+            yield Change(student=one.student, reason=CHANGED_SINCE, left=True)
     by_hand = _by_hand(folder, about.name)
     with closing(graders or _crew(jobs, hows.values())) as workers:
         isolation = isolation_for(folder, trusted=trusted)
@@ -213,6 +215,9 @@ def preview(
         for job, result in chain.from_iterable(rounds(jobs_to_do, workers)):
             student = job["student"]
             yield compare(student, verdicts[student], result, by_hand.get(student, set()))
+
+
+CHANGED_SINCE = "what is handed in has changed since it was graded: `autograde grade` is for that."
 
 
 def _why_left(home: Path, assignment: str, how: How | None, *, trusted: bool) -> str:

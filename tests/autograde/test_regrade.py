@@ -189,11 +189,13 @@ def test_the_versions_are_listed_with_what_is_graded_by_each(folder):
     assert lines[2].endswith("1 graded under it, the current version")
 
 
-def test_work_that_was_changed_since_is_left_to_grade(folder):
+def test_work_that_was_changed_since_is_said_and_left_to_grade(folder):
     path = submission(folder, "ada", ASSIGNMENT)
     path.write_text(path.read_text() + "\n")
     workers = Inline({"ben": checks(4.0), "cem": checks(4.0)})
-    assert [one.student for one in regrade.preview(folder, NOW, graders=workers)] == ["ben", "cem"]
+    first, *others = regrade.preview(folder, NOW, graders=workers)
+    assert (first.student, first.left) == ("ada", True) and "has changed since" in first.reason
+    assert [one.student for one in others] == ["ben", "cem"]
 
 
 def test_points_given_by_hand_stay_and_work_that_fails_is_named(folder):
