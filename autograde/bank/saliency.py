@@ -15,7 +15,8 @@ def draw(source: Draw, part: str) -> Case:
 
     With dropout or a BatchNorm, unless only the numbers are asked about; then a batch of one, too.
 
-    The model comes in train mode with one module in eval; half of the parameters have a gradient.
+    The model comes in train mode with one module in eval, inside of another; half of the parameters
+    have a gradient, and some or all may be frozen.
     """
     channels = 3 if part == "channels" else 1
     size = [channels, source.integer(2, 3), source.integer(3, 4)]
