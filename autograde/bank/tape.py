@@ -27,7 +27,7 @@ def draw(source: Draw, part: str) -> Case:
     if part == "chain":  # two leaves with the same number are still two
         same, other = ((3, 0), (2, 1))[source.index % 2]
         leaves[same] = leaves[other]
-    if part == "shared":  # a square, and a sum with itself; then a value in between that is used twice, at two depths
+    if part == "shared":  # a square and a double; then a value used twice, at two depths
         square = source.index % 2 == 0
         ops = [["*", 0, 0], ["+", 4, 1], ["*", 5, 5], ["+", 6, 6]] if square else \
             [["*", 0, 1], ["*", 4, 2], ["+", 5, 4], ["*", 6, 4], ["+", 7, 3]]  # fmt: skip
