@@ -60,8 +60,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "form": form_of(returned),
         "disturbed": disturbed,
     }
-    if not (targets != case["ignore"]).any():  # compared with its own, so that it costs one part
-        some = function(logits, targets.clamp(min=0), weight, case["smoothing"], -100)
+    given = case["targets"].to(device)  # not what an answer may have written over
+    if not (given != case["ignore"]).any():  # compared with its own, so that it costs one part
+        some = function(logits, given.clamp(min=0), weight, case["smoothing"], -100)
         alike = form_of(returned) == form_of(some)
         answer["of nothing"] = "of the same form as any other" if alike else form_of(returned)
     if case["slopes"]:
