@@ -243,6 +243,7 @@ def _state(norm: nn.Module, xs: list[Tensor]) -> Answer:
         "one_pixel": _raised(norm, xs[0][:1, :, None, None]),
         "unmoved": all(map(torch.equal, before, (norm.running_mean, norm.running_var))),
         "one_image": _raised(norm, xs[0][:1, :, None, None] * pixels),
+        "constant": _raised(norm, torch.cat([xs[0][:2, :1] ** 0, xs[0][:2, 1:]], dim=1)),
     }
 
 
@@ -692,6 +693,12 @@ class SilentAndStill(SilentAlone):
             super().remember(x, mean, var)
 
 
+class ConstantRefused(Norm):
+    def check(self, x):
+        if (self.var(x) == 0).any():
+            raise ValueError("no variance")
+
+
 class OtherError(Norm):
     def check(self, x):
         if x.numel() == x.shape[1]:
@@ -805,7 +812,7 @@ EXERCISE = Exercise(
              fields=("grad_x", "grad_weight", "grad_bias")),
         Part("state", "what is learnt, saved, and refused", points=1, hidden=True, cases=1,
              fields=("parameters", "buffers", "saved", "alone", "one_pixel", "unmoved",
-                     "one_image")),
+                     "one_image", "constant")),
     ),
     reference=reference,
     draw=draw,
@@ -834,6 +841,7 @@ EXERCISE = Exercise(
         "one_pixel": "one image of one pixel in train mode:",
         "unmoved": "whether the running ones are as before, after a ValueError:",
         "one_image": "one image in train mode:",
+        "constant": "rows with a constant channel in train mode:",
         "graph": "whether what is remembered holds a graph:",
     },
     by_hand=(two_modes.BatchNorm.forward, F.batch_norm, F.instance_norm, F.group_norm,
@@ -960,6 +968,10 @@ EXERCISE = Exercise(
         Wrong("one-image-refused", OneImageRefused,
               "A single image was refused in train mode. Each of its channels has "
               "many pixels: only one number per channel should raise an error.", sure=True),
+        Wrong("constant-refused", ConstantRefused,
+              "Rows were refused in train mode because a channel had the same number in each: its "
+              "variance is 0, and eps is there for that. Refuse one number per channel: count "
+              "them, x.numel() // channels.", sure=True),
         Wrong("silent-alone", SilentAlone,
               "One row in train mode was accepted, although its variance is 0. Raise a ValueError.",
               sure=True),

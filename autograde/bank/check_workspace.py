@@ -40,11 +40,11 @@ def draw(source: Draw, part: str) -> Case:
         needs[names[3]], installed[names[3]] = f"{major}.{minor}.12", f"{major}.{minor}.2"
         needs[names[4]], installed[names[4]] = f"{major}.1", f"{major - 1}.150"
     if part == "forms":
-        installed |= {names[0]: f"{least}.0+cpu", names[1]: f"{old}.9+cu128", names[3]: least}
+        installed |= {names[0]: f"{least}.0+cpu", names[1]: f"{old}.9+cu12.8", names[3]: least}
         needs[names[3]] = f"{least}.0"
         installed[names[4]], needs[names[4]] = least, f"{least}.3"
         zero = ".0" * source.index
-        installed[names[2]], needs[names[2]] = f"{least}{zero}+cu128", f"{least}.5"
+        installed[names[2]], needs[names[2]] = f"{least}{zero}+cu12.8", f"{least}.5"
         whole = (str(major), f"{major}.0.0")
         installed[names[5]], needs[names[5]] = whole if source.index else whole[::-1]
     return {"needs": needs, "installed": installed}
@@ -143,6 +143,7 @@ shorter_decides = slip((PADDED, ""), (COMPARED, SHORTER))
 none_if_fine = slip(("    return found\n", "    return found or None\n"))
 DIGITS = 'int("".join(filter(str.isdigit, part)) or 0)'
 suffix_as_number = slip(("int(part)", DIGITS), (CUT, '.replace("+", ".")'))
+suffix_cut_late = slip((CUT, ""), ("int(part)", 'int(part.split("+")[0])'))
 suffix_joined = slip(("int(part)", DIGITS), (CUT, ""))
 capitals = slip(('"missing"', '"Missing"'))
 equal_is_too_old = slip(("< numbers", "<= numbers"))
@@ -278,6 +279,7 @@ EXERCISE = Exercise(
               "What follows the + counted as part of the version: 2.11+cu128 passed for 2.11.5. "
               "Cut at the + first.", sure=True),
         Wrong("suffix-counted", suffix_joined, sure=True),
+        Wrong("suffix-counted", suffix_cut_late, sure=True),
         Wrong("shorter-decides", shorter_decides,
               "2.11 passed for 2.11.3: only as many numbers were compared as the shorter version "
               "has. A missing number is 0.", sure=True),

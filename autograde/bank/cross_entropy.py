@@ -22,7 +22,7 @@ def draw(source: Draw, part: str) -> Case:
     targets[:3] = torch.tensor([0, classes - 1, 1])
     ignore = -100
     if part == "ignored" or together:
-        ignore = (0, -100, -1)[source.index]
+        ignore = ((1, 255, -1) if together else (0, -100, -1))[source.index]
         targets[0] = ignore
         targets[3:] = torch.where(targets[3:] == 0, ignore, targets[3:])
     if together and source.index == 2:
@@ -60,8 +60,9 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "form": form_of(returned),
         "disturbed": disturbed,
     }
-    if not (targets != case["ignore"]).any():  # compared with its own, so that it costs one part
-        some = function(logits, targets.clamp(min=0), weight, case["smoothing"], -100)
+    given = case["targets"].to(device)  # not what an answer may have written over
+    if not (given != case["ignore"]).any():  # compared with its own, so that it costs one part
+        some = function(logits, given.clamp(min=0), weight, case["smoothing"], -100)
         alike = form_of(returned) == form_of(some)
         answer["of nothing"] = "of the same form as any other" if alike else form_of(returned)
     if case["slopes"]:
@@ -354,6 +355,18 @@ def softmax_picked(logits, targets, weight, label_smoothing, ignore_index):
     counted = targets != ignore_index
     p = logits[counted].softmax(1)
     return -p.gather(1, targets[counted][:, None]).log().mean()
+
+
+def clamped_from_below(logits, targets, weight, label_smoothing, ignore_index):
+    counted = targets != ignore_index
+    index = targets.clamp(min=0)
+    rows = made_of()(logits, index.where(counted, -1), weight, label_smoothing, -1)
+    return rows + 0 * logits.gather(1, index[:, None]).sum()
+
+
+def above_the_ignored(logits, targets, weight, label_smoothing, ignore_index):
+    counted = targets.where(targets > ignore_index, -1)
+    return made_of()(logits, counted, weight, label_smoothing, -1)
 
 
 def spoils_targets(logits, targets, weight, label_smoothing, ignore_index):
@@ -685,6 +698,8 @@ EXERCISE = Exercise(
             sure=True,
         ),
         Wrong("clamped-logits", clamped_logits),
+        Wrong("clamped-from-below", clamped_from_below),
+        Wrong("above-the-ignored", above_the_ignored),
     ),
     right=(made_of(), rows_that_count, one_by_one, with_multiplied_mask,
            nan_made(lambda z: z.new_full((), math.nan))),

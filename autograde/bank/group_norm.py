@@ -41,6 +41,8 @@ def draw(source: Draw, part: str) -> Case:
         size += [source.integer(2, 3), channels]
     elif source.index == 1:
         size += [source.integer(3, 5)]
+    if part == "little" and source.index == 0:  # a film
+        size.insert(2, 2)
     plain = part in ("alone", "variance")
     scale = WIDE if part == "alone" else 1.0
     return {
@@ -127,6 +129,9 @@ behind_two_dimensions = fixed(
 )
 images_only = fixed(
     ("    shape = (1, channels) + (1,) * (x.dim() - 2)", "    shape = (1, -1, 1, 1)")
+)
+up_to_images = fixed(
+    (SHAPE, "    shape = {2: (1, -1), 3: (1, -1, 1)}.get(x.dim(), (1, -1, 1, 1))\n")
 )
 variance_over_the_batch = fixed(("var(dim=2,", "var(dim=(0, 2),"))
 mean_of_all_groups = fixed(("mean(dim=2,", "mean(dim=(1, 2),"))
@@ -300,6 +305,7 @@ EXERCISE = Exercise(
               raises=r"must match the size of tensor|It returned a Tensor of shape", sure=True),
         Wrong("images-only", behind_two_dimensions,
               raises=r"must match the size of tensor|It returned a Tensor of shape", sure=True),
+        Wrong("up-to-images", up_to_images),
         Wrong("eps-outside", eps_outside,
               "eps was added to the root. It belongs to the variance, under the root."),
         Wrong("eps-forgotten", eps_forgotten,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -17,8 +19,8 @@ CASES = {
     "numbers": ("", "nan", "nan first", "nan all", "nan label", "large"),
     "labels": ("", "label", "far", "label last", "label twice", "beyond"),
     "form": (
-        "", "half", "float", "fewer", "int32", "more", "float label nan", "fewer int32 label nan",
-        "fewer nan end", "twice as many",
+        "images", "half", "float", "fewer", "int32", "more", "float label nan",
+        "fewer int32 label nan", "fewer nan end", "twice as many",
     ),
     "negative": ("", "-1", "-3", "-100"),
     "infinite": ("inf", "-inf", "large", "inf -inf", "double"),
@@ -56,6 +58,8 @@ def draw(source: Draw, part: str) -> Case:
     if "double" in faults:  # inf in float32
         inputs = inputs.double()
         inputs[row, column] = 1e300
+    if "images" in faults:
+        inputs = inputs[:, :, None, None].expand(-1, -1, 2, 3).clone()
     if "many" in faults:
         inputs = torch.cat([inputs, inputs])
     if "half" in faults:
@@ -299,6 +303,12 @@ def reference_by_hand(inputs, targets, num_classes):
     )
 
 
+def of_two_dimensions(inputs, targets, num_classes):
+    found = [n for n in reference_by_hand(inputs, targets, num_classes) if n != "non-finite"]
+    fine = all(math.isfinite(value) for row in inputs for value in row)
+    return found if fine else [*found, "non-finite"]
+
+
 def with_a_set(inputs, targets, num_classes):
     found = set()
     if inputs.size(0) != targets.size(0):
@@ -318,7 +328,7 @@ def row_by_row(inputs, targets, num_classes):
         found.append("sizes")
     if targets.dtype is not torch.int64:
         found.append("dtype")
-    if not all(torch.isfinite(value) for row in inputs for value in row):
+    if not all(torch.isfinite(value) for row in inputs for value in row.flatten()):
         found.append("non-finite")
     if any(label not in range(num_classes) for label in targets.tolist()):
         found.append("labels")
@@ -505,6 +515,7 @@ EXERCISE = Exercise(
             "each fault independently.",
         ),
         Wrong("each-value", each_value),
+        Wrong("of-two-dimensions", of_two_dimensions),
         Wrong(  # last: a single part that was called sound shows one of the above
             "always-sound",
             always_sound,

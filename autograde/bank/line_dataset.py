@@ -34,7 +34,7 @@ LETTERS = ("größer als 0", "η · ∇L, then −", "⌈N / B⌉", "naïve caf�
 
 
 def draw(source: Draw, part: str) -> Case:
-    """Lines with labels of one and two digits, and the order in which to ask for them."""
+    """Lines with labels of one, two and three digits, and the order in which to ask for them."""
     texts = [source.choice(LETTERS if part == "bytes" else PLAIN) for _ in range(6)]
     if part == "bytes":
         texts[0] = LETTERS[source.index]  # the very first: all others are shifted by it
@@ -48,6 +48,7 @@ def draw(source: Draw, part: str) -> Case:
             "at the end",
         ]
     labels = [source.integer(10, 99) if i % 2 else source.integer(0, 9) for i in range(6)]
+    labels[3] += 100
     lines = [f"{label}\t{text}" for label, text in zip(labels, texts, strict=True)]
     order = source.shuffled(range(6))
     return {
@@ -401,6 +402,14 @@ class FirstDigit(Offsets):
         return line.partition("\t")[2], int(line[0])
 
 
+class TwoLetterLabel(Offsets):
+    """int() drops the tab behind a single digit."""
+
+    def __getitem__(self, index):
+        line = self.text_of(self.read(index))
+        return line.split("\t", 1)[1], int(line[:2])
+
+
 class OneLetterLabel(Offsets):
     def __getitem__(self, index):
         line = self.text_of(self.read(index))
@@ -640,6 +649,7 @@ WRONG: tuple[tuple[str, Callable[..., Any], str], ...] = (
     ("first-digit", FirstDigit,
      "Labels of two digits came back as their first digit. The label is everything before the "
      "tab."),
+    ("two-letter-label", TwoLetterLabel, ""),
     ("one-letter-label", OneLetterLabel,
      "Of a label of two digits only the first was read, and the second is now in the text. The "
      "label is everything before the tab."),

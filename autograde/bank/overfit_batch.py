@@ -31,6 +31,8 @@ def draw(source: Draw, part: str) -> Case:
     for number, batch in enumerate(case["batches"]):
         targets = batch["targets"]
         targets[:] = number == 0  # not 0 alone first, which a loss may ignore
+        if number == 1:  # and a class that is neither 0 nor 1
+            targets[:] = case["layers"][-1] - 1
         if number == first:
             targets[1 if source.index % 2 else -1] = 1 - targets[0]
         elif number > first:
@@ -109,6 +111,11 @@ def _repeat(model, batch, criterion, optimizer, steps):
 
 def the_first_batch(model, batches, criterion, optimizer, steps):
     return _repeat(model, batches[0], criterion, optimizer, steps)
+
+
+def more_than_0_or_1_alone(model, batches, criterion, optimizer, steps):
+    mixed = (batch for batch in batches if batch[1].double().mean().item() not in (0.0, 1.0))
+    return _repeat(model, next(mixed), criterion, optimizer, steps)
 
 
 def another_batch_each_step(model, batches, criterion, optimizer, steps):
@@ -469,6 +476,7 @@ EXERCISE = Exercise(
             sure=True,
         ),
         Wrong("list-changed", most_classes_sorted_first, sure=True),
+        Wrong("more-than-0-or-1-alone", more_than_0_or_1_alone),
         *common(with_a_set, *TRAINS, alike={"global-optimizer": "no-step"}),
     ),
     right=(with_unique, with_min_and_max, with_a_set),

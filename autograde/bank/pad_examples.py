@@ -17,6 +17,8 @@ from autograde.exercise import Answer, AnswerError, Case, Draw, Exercise, Part, 
 from course.data.collate import pad_collate
 
 DTYPES = (torch.long, torch.float32, torch.float64)
+MARKS = -1, -100
+"""Numbers that look as if no real cell could hold them."""
 VALUES = ("inputs", "targets", "mask", "disturbed")
 """Fields apart from the dtypes, which cost two parts and not all of them."""
 
@@ -41,6 +43,7 @@ def draw(source: Draw, part: str) -> Case:
         for sequence in sequences[:3]:
             sequence[1] = 0
             sequence[-1] = sequence[0] = pad
+        sequences[2][2:4] = torch.tensor(MARKS)  # what one may mark padding with at first
     return {"sequences": sequences, "targets": [source.integer(0, 11) for _ in lengths], "pad": pad}
 
 
@@ -322,6 +325,22 @@ def zeros_replaced(inputs, targets, mask, examples, pad_value):
     return inputs.masked_fill(inputs == 0, pad_value), targets, mask
 
 
+def marked(mark):
+    """Padding is a number first that marks it, and pad_value later."""
+
+    def wrong(examples, pad_value):
+        inputs, targets, mask = row_by_row(examples, pad_value)
+        is_mark = inputs == mark
+        real = mask & ~(is_mark.flatten(2).all(2) if inputs.dim() > 2 else is_mark)
+        wide = real.reshape(*real.shape, *[1] * (inputs.dim() - 2))
+        return torch.where(wide, inputs, torch.full_like(inputs, pad_value)), targets, real
+
+    return wrong
+
+
+marked_by_1, marked_by_100 = (named(f"marked-by{mark}", marked(mark)) for mark in MARKS)
+
+
 def inputs_sorted_alone(examples, pad_value):
     _, targets, _ = row_by_row(examples, pad_value)
     inputs, _, mask = by_their_length(examples, pad_value)
@@ -397,12 +416,17 @@ ALONE = {
     "Pad only up to the longest.",
     "inputs-sorted-alone": "The inputs are sorted, longest first, but the targets are not, so they "
     "no longer match. Row i should be example i.",
+    "marked-by-1": "Real cells that hold -1 were masked out. Any number may be real: compute the "
+    "mask from the lengths.",
+    "marked-by-100": "Real cells that hold -100 were masked out. Any number may be real: compute "
+    "the mask from the lengths.",
     "without-empty": "An example with an empty sequence is missing. Its row should be all padding.",
 }
 
 
 SURE = ("always-zeros", "default-dtype", "without-empty", "empty-with-a-cell", "squeezed",
-        "by-arithmetic", "mask-as-floats", "mask-as-longs")  # fmt: skip
+        "by-arithmetic", "mask-as-floats", "mask-as-longs", "marked-by-1",
+        "marked-by-100")  # fmt: skip
 """Told by one case alone, or by a dtype."""
 
 

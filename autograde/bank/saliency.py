@@ -15,7 +15,8 @@ def draw(source: Draw, part: str) -> Case:
 
     With dropout or a BatchNorm, unless only the numbers are asked about; then a batch of one, too.
 
-    The model comes in train mode with one module in eval; half of the parameters have a gradient.
+    The model comes in train mode with one module in eval, inside of another; half of the parameters
+    have a gradient, and some or all may be frozen.
     """
     channels = 3 if part == "channels" else 1
     size = [channels, source.integer(2, 3), source.integer(3, 4)]
@@ -30,7 +31,7 @@ def draw(source: Draw, part: str) -> Case:
         "norm": part != "score" and source.index % 2 == 1,
         "training": part != "score",
         "no_grad": part == "quiet",
-        "frozen": part == "quiet",
+        "frozen": {"quiet": "all", "modes": ("none", "some")[source.index % 2]}.get(part, "none"),
         "dtype": "float64" if source.index == 1 else "float32",
     }
 
@@ -43,14 +44,16 @@ def run(function, case: Case, device: torch.device) -> Answer:
         layer.weight.data.copy_(weight)
     dropout = nn.Dropout(0.5 if case["dropout"] else 0.0)
     noted = nn.BatchNorm1d(len(first.weight)) if case["norm"] else dropout
-    model = nn.Sequential(nn.Flatten(), first, nn.Tanh(), noted, second)
+    inner = nn.Sequential(first, nn.Tanh())
+    model = nn.Sequential(nn.Flatten(), inner, noted, second)
     model.to(device, dtype).train(case["training"])
-    model[2].eval()
-    model.requires_grad_(not case["frozen"])
+    inner[1].eval()
+    model.requires_grad_(case["frozen"] != "all")
+    first.requires_grad_(case["frozen"] == "none")
     second.weight.grad = case["stale"].to(device, dtype)
     images, labels = case["images"].to(device, dtype), case["labels"].to(device)
     modes: list[bool] = []
-    model[3].register_forward_pre_hook(lambda module, _args: modes.append(module.training))
+    noted.register_forward_pre_hook(lambda module, _args: modes.append(module.training))
     with torch.set_grad_enabled(not case["no_grad"]):
         watch = Watch(model, data={"images": images, "labels": labels})
         made = function(model, images, labels)
@@ -144,6 +147,22 @@ def backward_on_the_images(model, images, labels):
     images.requires_grad_()
     chosen(model(images), labels).backward()
     return steepest(images.grad)
+
+
+def modes_of_the_children(model, images, labels):
+    modes = [(module, module.training) for module in (model, *model.children())]
+    found = left_in_eval(model, images, labels)
+    for module, training in modes:
+        module.train(training)
+    return found
+
+
+def frozen_as_the_first(model, images, labels):
+    trained = next(model.parameters()).requires_grad
+    model.requires_grad_(False)
+    found = plain(model, images, labels)
+    model.requires_grad_(trained)
+    return found
 
 
 def clears_the_parameters(model, images, labels):
@@ -394,6 +413,7 @@ EXERCISE = Exercise(
             "train() put every module into train mode, but one had come in eval mode. Remember "
             "each module's own mode.",
         ),
+        Wrong("all-in-train", modes_of_the_children),
         Wrong(
             "fills-the-parameters",
             fills_the_parameters,
@@ -430,6 +450,7 @@ EXERCISE = Exercise(
             "pixels) does not need any parameter to be frozen or unfrozen: leave them alone.",
             sure=True,
         ),
+        Wrong("frozen-as-the-first", frozen_as_the_first),
         Wrong(
             "needs-recording",
             needs_recording,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import torch
@@ -14,6 +15,9 @@ from autograde.kinds.fix import variant
 from course.from_scratch.layers import linear, linear_backward
 from course.from_scratch.losses import mse, mse_backward
 from course.from_scratch.optimizers import sgd_step
+
+RATIO = 0.01
+"""Up to which a ratio of two moves in float32 is told."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -58,7 +62,25 @@ def run(function, case: Case, device: torch.device) -> Answer:
         "bias": bias.detach().cpu(),
         "loss": kept(as_number, returned, "the loss before the step"),
         "disturbed": disturbed,
+        "bias_scaled": _bias_scaled(case, weight, bias),
     }
+
+
+def _bias_scaled(case: Case, weight: Tensor, bias: Tensor) -> str:
+    """Whether the bias moved by a multiple of its sum that is the weight's without 2 / B · outputs.
+
+    The part `bias` has two squared errors, where that is 1, so that one mistake costs one part.
+    """
+    w, b, x, t = (case[name].double() for name in ("weight", "bias", "inputs", "targets"))
+    error = x @ w.T + b - t
+    sums, moves = (error.T @ x, error.sum(dim=0)), (weight.cpu() - w, bias.cpu() - b)
+    of_weight, of_bias = (
+        ((m * s).sum() / s.square().sum()).item() for m, s in zip(moves, sums, strict=True)
+    )
+    times = of_bias / (of_weight or math.nan)
+    alike = math.isclose(times, error.numel() / 2, rel_tol=RATIO)
+    alike &= torch.allclose(moves[1], of_bias * sums[1], rtol=RATIO)
+    return "not by the weight's factor" if alike and error.numel() > 2 else "as it should be"
 
 
 def reference(weight: Tensor, bias: Tensor, inputs: Tensor, targets: Tensor, lr: float) -> float:
@@ -129,6 +151,7 @@ whole_gradient = slip((WEIGHT, WEIGHT.replace("lr * ", "")), (BIAS, BIAS.replace
 bias_left = slip((BIAS, ""))
 bias_summed_over_all = slip((BIAS, BIAS.replace("dim=0", "")))
 bias_mean = slip((BIAS, BIAS.replace("sum", "mean")))
+bias_not_divided = slip((BIAS, "    bias -= lr * error.sum(dim=0)\n"))
 bias_over_examples = slip((BIAS, "    bias -= lr * 2 * error.mean(dim=0)\n"))
 first_example = slip((WEIGHT, "    weight -= lr * slope[:1].T @ inputs[:1]\n"),
                      (BIAS, "    bias -= lr * slope[0]\n"))  # fmt: skip
@@ -205,7 +228,7 @@ EXERCISE = Exercise(
         Part("one", "the weight, one example and two outputs", points=1,
              fields=("weight", "disturbed")),
         Part("batch", "the weight, more examples and outputs", points=1, cases=3,
-             fields=("weight",)),
+             fields=("weight", "bias_scaled")),
         Part("bias", "the bias, two examples or two outputs", points=1, cases=4,
              fields=("bias",)),
         Part("loss", "the returned loss", points=1, fields=("loss",)),
@@ -216,6 +239,7 @@ EXERCISE = Exercise(
     says={
         "weight": "after the step, the weight",
         "bias": "after the step, the bias",
+        "bias_scaled": "the bias's slope, compared with the weight's:",
         "loss": "the returned loss",
     },
     by_hand=(
@@ -256,6 +280,9 @@ EXERCISE = Exercise(
         Wrong("bias-mean", bias_mean,
               "The bias got the mean of the slopes over the batch, where it should get their sum: "
               "the slope already contains the division by B · outputs."),
+        Wrong("bias-not-divided", bias_not_divided,
+              "The bias moved by lr times the sum of the errors. It has the weight's factor, "
+              "2 / (B · outputs), which is 1 only for two squared errors.", sure=True),
         Wrong("bias-over-examples", bias_over_examples,
               "The bias's slope was divided by the number of examples alone, the weight's was not. "
               "The mean is over all B · outputs squared errors: divide both by that."),

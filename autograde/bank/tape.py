@@ -27,9 +27,9 @@ def draw(source: Draw, part: str) -> Case:
     if part == "chain":  # two leaves with the same number are still two
         same, other = ((3, 0), (2, 1))[source.index % 2]
         leaves[same] = leaves[other]
-    if part == "shared":  # a square; then a value in between that is used twice, at two depths
+    if part == "shared":  # a square and a double; then a value used twice, at two depths
         square = source.index % 2 == 0
-        ops = [["*", 0, 0], ["+", 4, 1], ["*", 5, 5]] if square else \
+        ops = [["*", 0, 0], ["+", 4, 1], ["*", 5, 5], ["+", 6, 6]] if square else \
             [["*", 0, 1], ["*", 4, 2], ["+", 5, 4], ["*", 6, 4], ["+", 7, 3]]  # fmt: skip
         ends = [3 + len(ops)]
     if part == "relu":  # one gate open, one closed, one at 0; the slope that comes is negative once
@@ -294,6 +294,13 @@ class SetAtLeaves(Value):
 class SourcesInADict(Value):
     def new(self, data, *sources):
         return super().new(data, *dict(sources).items())
+
+
+class TermsInADict(Value):
+    """Of a value plus itself one term is left."""
+
+    def __add__(self, other):
+        return self.new(self.data + other.data, *{self: 1.0, other: 1.0}.items())
 
 
 class FirstVisit(Value):
@@ -744,6 +751,7 @@ EXERCISE = Exercise(
             "x * x kept one of its two slopes: a dictionary holds x once. Keep a list of pairs.",
             sure=True,
         ),
+        Wrong("one-term-twice", TermsInADict),
         Wrong(
             "nearest-first",
             NearestFirst,

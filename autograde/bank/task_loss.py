@@ -20,6 +20,8 @@ TASKS = {
 """What a part is about, as the function is told it."""
 LOSS = ("loss", "disturbed")
 """What most parts look at."""
+FAR = 1000.0
+"""Between logits: exp() of it overflows, and of its negative is 0."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -44,6 +46,9 @@ def draw(source: Draw, part: str) -> Case:
     outputs = 1.5 * source.normal(rows, columns)
     if part in ("yes-no", "labels") and source.index == 1:
         outputs[0, 0] = -300.0  # where 1 is right: a loss of 300
+    if part == "one-hot" and source.index == 1:
+        outputs[0, -1] = outputs[0, -1] - FAR  # the right class
+        outputs[1, 1] += FAR
     return {
         "task": TASKS[key],
         "outputs": outputs,
@@ -118,6 +123,11 @@ one_hot_as_labels = made_of(classes=labels)
 squared_classes = made_of(classes=lambda z, t: F.mse_loss(z.softmax(1), t.to(z.dtype)))
 argmax_of_columns = made_of(
     classes=lambda z, t: F.cross_entropy(z, F.pad(t.argmax(0), (0, 9))[: len(z)] % z.shape[1])
+)
+log_of_softmax = made_of(classes=lambda z, t: F.nll_loss(z.softmax(1).log(), t.argmax(1)))
+exp_overflows = made_of(classes=lambda z, t: (z.exp().sum(1).log() - (z * t).sum(1)).mean())
+log_of_clamped = made_of(
+    classes=lambda z, t: -(t * z.softmax(1).clamp(min=1e-7).log()).sum(1).mean()
 )
 nll_of_logits = made_of(classes=lambda z, t: F.nll_loss(z, t.argmax(1)))
 sigmoid_twice = made_of(yes_no=lambda z, t: yes_no(z.sigmoid(), t))
@@ -315,6 +325,12 @@ EXERCISE = Exercise(
         Wrong("argmax-of-columns", argmax_of_columns),
         Wrong("nll-of-logits", nll_of_logits,
               "One of many: nll_loss takes log-probabilities, but it was given logits."),
+        Wrong("log-of-softmax", log_of_softmax,
+              "One of many: the loss is not finite when a large logit belongs to a wrong class: "
+              "then softmax gives 0, or exp() overflows. cross_entropy takes the logits and stays "
+              "finite.", sure=True),
+        Wrong("log-of-softmax", exp_overflows, sure=True),
+        Wrong("log-of-clamped", log_of_clamped),
         Wrong("sigmoid-twice", sigmoid_twice,
               "Yes or no: the logits went through a sigmoid, but the loss with logits already has "
               "a sigmoid inside."),

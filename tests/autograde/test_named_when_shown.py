@@ -16,17 +16,17 @@ IDS = list(bank.asks_for_code())
 SEEDS = range(3) if THOROUGH else range(1, 2)
 """On the first one `test_bank.py` asks all parts."""
 IN_A_HIDDEN_PART = {
-    "01a.saliency": "needs-recording thaws-the-parameters",
+    "01a.saliency": "needs-recording",
     "01b.cross-entropy": "weight-of-the-target zero-for-nothing either-or "
     "ignored-class-in-the-divisor ignored-are-spread smoothed-divisor spread-unweighted "
-    "nan-of-its-own",
+    "nan-of-its-own clamped-from-below above-the-ignored",
     "01b.linear": "zero-for-no-bias float32-only casts-to-float32 bias-of-zeros-saved",
     "01b.relu": "looks-later of-the-last-call",
     "01b.softmax": "ruled-out-left-in",
     "01b.task-loss": "squeezed shape-lost labels-squeezed",
     "01c.check-workspace": "suffix-kept suffix-counted shorter-decides",
     "02a.batch-norm": "plain-tensors frozen-parameters weight-is-a-buffer one-image-refused "
-    "silent-alone silent-pixel moves-then-raises not-saved other-error",
+    "silent-alone silent-pixel moves-then-raises not-saved other-error constant-refused",
     "02a.dead-units": "numbered zero-left-out last-part-of-the-name without-the-model-itself",
     "02a.dropout": "mask-in-float32 detached-in-training mask-in-float64",
     "02a.initialise": "new-parameters thawed",
