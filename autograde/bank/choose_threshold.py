@@ -243,7 +243,9 @@ def strictly_more(scores, targets, least_precision):
 
 def to_two_decimals(scores, targets, least_precision):
     return _best(
-        _points(scores, targets), lambda p: (p[2], p[0]), lambda p: round(p[1], 2) >= least_precision
+        _points(scores, targets),
+        lambda p: (p[2], p[0]),
+        lambda p: round(p[1], 2) >= least_precision,
     )
 
 
