@@ -25,7 +25,7 @@ HIGH = 1e9
 def draw(source: Draw, part: str) -> Case:
     """Losses, patience, and after which epochs the run is cut.
 
-    The second case begins with losses of nan or inf, and a finite one beyond any that one may
+    The second case begins with losses of nan and inf, and a finite one beyond any that one may
     call the highest.
     """
     patience = source.integer(2, 4)
@@ -41,7 +41,7 @@ def draw(source: Draw, part: str) -> Case:
 
     best = low - 4 * step
     early = patience if source.index == 1 else 0  # as a run begins that an overflow spoils at once
-    losses = [math.inf, *[math.nan] * (early - 1), HIGH] if early else []
+    losses = [*[math.nan] * (early - 1), math.inf, HIGH] if early else []
     losses += [low + 6 * step, low + 3 * step, low, *worse(patience - 1), best]
     losses += [math.nan, math.nan, low, best - fall]
     losses.append(best - 3 * step)  # improves, after a True, on the best and not on best - fall
@@ -279,9 +279,8 @@ class InfFirst(Stopper):
         self.best = None
 
     def update(self, val_loss):
-        if self.best is None and not math.isnan(val_loss):
-            self.best, self.waited = float(val_loss), 0
-        elif self.best is not None and val_loss < self.best - self.min_delta:
+        first = self.best is None and not math.isnan(val_loss)
+        if first or (self.best is not None and val_loss < self.best - self.min_delta):
             self.best, self.waited = float(val_loss), 0
         else:
             self.waited += 1
@@ -588,8 +587,8 @@ EXERCISE = Exercise(
               "A first loss of nan became the best one, and no number is lower than nan. Start "
               "with a best of inf, which nan does not beat."),
         Wrong("inf-first", InfFirst,
-              "A first loss of inf counted as an improvement. Start with a best of inf, which inf "
-              "does not beat."),
+              "A loss of inf counted as an improvement, because there was no best one yet. Start "
+              "with a best of inf, which inf does not beat."),
         Wrong("from-a-million", FromAMillion),
         Wrong("equal-improves", EqualImproves,
               "A loss that is lower by exactly min_delta, or equal, counted as an improvement."),
