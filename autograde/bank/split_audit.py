@@ -28,11 +28,11 @@ def draw(source: Draw, part: str) -> Case:
     has twice. A copy may hold -0.0 for 0.0. Groups are names of which one begins another. The last
     entry of the training times is none of the two latest, none of the two earliest, and
     validation has times before all of training and between its two earliest and that entry.
-    The second case of `copies` has so many training rows that torch.cdist multiplies matrices,
+    In `copies` there are so many training rows that torch.cdist multiplies matrices,
     and rounds.
     """
     width, num = source.integer(3, 4), source.integer(5, 7)
-    if part == "copies" and source.index == 1 and source.slack is None:
+    if part == "copies" and source.slack is None:
         num += MANY
     inputs = _training(source, num, width)
     names = [f"patient-{n}" for n in source.shuffled(range(1, 9))]
