@@ -13,6 +13,8 @@ from autograde.exercise import Answer, Case, Draw, Exercise, Part, Wrong, as_num
 
 LEAST = {"edge": ((6, 8), (9, 10), (7, 10), (9, 10))}
 """Required precisions, for one that is met exactly; 0.7 and 0.9 become less in float32."""
+NEVER, JUST = 1, 5e-4
+"""The case in which none is precise enough, and by how little: to two decimals one is."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -26,7 +28,7 @@ def draw(source: Draw, part: str) -> Case:
     least = source.uniform(0.6, 0.8)
     if part in LEAST:
         hits, said = LEAST[part][source.index]
-        least = hits / said
+        least = hits / said if source.index != NEVER else 2 / 3 + JUST
     usual = {2: _slow, 3: _everybody, 4: _top_alone}.get(source.index, _dip)
     groups = {"ties": _tied, "edge": _edge}.get(part, usual)(source, least, part == "even")
     labels = [label for group in groups for label in group]
@@ -126,8 +128,8 @@ def _tied(source: Draw, least: float, _even: bool) -> list[list[int]]:
 
 def _edge(source: Draw, least: float, _even: bool) -> list[list[int]]:
     """Precision met at the top and, exactly, once more; in the second case by none."""
-    if source.index == 1:
-        labels = [0, *[1] * source.integer(2, 4), 0, 1, 0]
+    if source.index == NEVER:
+        labels = [0, 1, 1, 0, 1, 0, *[0] * source.integer(0, 2)]
     else:
         hits, said = LEAST["edge"][source.index]
         labels = [1, *[0] * (said - hits), *[1] * (hits - 1), 0, 0, 1, 0]
@@ -237,6 +239,14 @@ def most_precise(scores, targets, least_precision):
 
 def strictly_more(scores, targets, least_precision):
     return _best(_points(scores, targets), lambda p: (p[2], p[0]), lambda p: p[1] > least_precision)
+
+
+def to_two_decimals(scores, targets, least_precision):
+    return _best(
+        _points(scores, targets),
+        lambda p: (p[2], p[0]),
+        lambda p: round(p[1], 2) >= least_precision,
+    )
 
 
 def above_a_half(scores, targets, least_precision):
@@ -516,6 +526,7 @@ EXERCISE = Exercise(
             strictly_more,
             "A precision of exactly least_precision was refused. It is enough, so compare with >=.",
         ),
+        Wrong("to-two-decimals", to_two_decimals),
         Wrong(
             "highest-that-fits",
             highest_that_fits,

@@ -29,7 +29,11 @@ NAMES = ("0.weight", "0.bias", "head.weight", "scale")
 
 
 def draw(source: Draw, part: str) -> Case:
-    """Reports of two to four ranks; shapes, names and dtype vary, and what the part asks for."""
+    """Reports of two to four ranks; shapes, names and dtype vary, and what the part asks for.
+
+    In `hidden` two ranks without examples stand together, and one gradient arrived at one rank
+    alone, which is neither the first nor the second of them.
+    """
     num = (2, 3, 4)[(source.index + (part == "hidden")) % 3]
     if part == "equal":
         counts = [source.integer(3, 9)] * num
@@ -37,7 +41,7 @@ def draw(source: Draw, part: str) -> Case:
         counts = [source.integer(2, 5) * (1 + 3 * (rank % 2)) for rank in range(num)]
         counts[0] = 1 + source.index % 2  # a rank of one example counts as one
     if part in ("empty", "hidden"):
-        counts.insert(source.index % 2, 0)
+        counts[source.index % 2 : source.index % 2] = [0, 0] if part == "hidden" else [0]
     names = NAMES[: 2 + source.integer(0, 2)]
     if part in ("missing", "hidden"):
         names = NAMES[: max(3, len(names))]
@@ -45,8 +49,12 @@ def draw(source: Draw, part: str) -> Case:
               enumerate(names)}  # fmt: skip
     reports = [_report(source, count, shapes) for count in counts]
     held = [report for report in reports if report["count"]]
-    if part in ("missing", "hidden"):
+    if part == "missing":
         held[source.index % len(held)]["grads"][names[0]] = None
+    if part == "hidden":
+        for report in held:
+            if report is not held[-1 - source.index]:
+                report["grads"][names[0]] = None
     if part in ("missing", "hidden") or (part == "empty" and source.index):
         for report in held:  # a rank without examples has a tensor of nan there
             report["grads"][names[1]] = None
@@ -212,6 +220,33 @@ def empties_removed(ranks):
     for one in [one for one in ranks if not one["count"]]:
         ranks.remove(one)
     return by_share(ranks)
+
+
+def empties_removed_on_the_way(ranks):
+    """A loop over the list that it shortens, which passes over the next one."""
+    ranks = list(ranks)
+    for one in ranks:
+        if not one["count"]:
+            ranks.remove(one)
+    return nan_joins(ranks)
+
+
+def none_on_two(ranks):
+    """None wherever the first two ranks with examples have none."""
+    result, first = by_share(ranks), [one["grads"] for one in ranks if one["count"]][:2]
+    result["grads"] = {name: None if all(grads[name] is None for grads in first) else grad
+                       for name, grad in result["grads"].items()}  # fmt: skip
+    return result
+
+
+def none_on_several(ranks):
+    """None wherever more than one rank has none."""
+    result, used = by_share(ranks), [one["grads"] for one in ranks if one["count"]]
+    result["grads"] = {
+        name: None if sum(grads[name] is None for grads in used) > 1 else grad
+        for name, grad in result["grads"].items()
+    }
+    return result
 
 
 def _with_zeros(everywhere: bool) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
@@ -466,6 +501,9 @@ EXERCISE = Exercise(
         Wrong("as-on-the-first", as_on_the_first),
         Wrong("none-left-out", none_left_out),
         Wrong("empties-removed", empties_removed),
+        Wrong("empties-removed-on-the-way", empties_removed_on_the_way),
+        Wrong("none-on-two", none_on_two),
+        Wrong("none-on-two", none_on_several),
         Wrong("all-plain", all_plain,
               "Loss, accuracy and gradients are plain means over the ranks, so an example of a "
               "short share counts more. Weight each rank by its count."),

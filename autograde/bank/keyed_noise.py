@@ -59,7 +59,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
             dataset.set_epoch(epoch)
             table |= {(other, epoch, i): made.noise(dataset, i) for i in keys}
     disturbed = told(made.written) or watch.changed()
-    table |= at_places(made, seed) if keys[-1] > max(PLACES) else {}
+    table |= at_places(made, seed, keys) if keys[-1] > max(PLACES) else {}
     noise = of_many_epochs(made, seed)
     return {
         "there": told(absent(noise)),
@@ -70,13 +70,14 @@ def run(function, case: Case, device: torch.device) -> Answer:
     }
 
 
-def at_places(made: Noisy, seed: int) -> Table:
-    """The noise of one example in many epochs, and of many examples in one."""
+def at_places(made: Noisy, seed: int, keys: list[int]) -> Table:
+    """The noise of one example in many epochs and for many seeds, and of many examples in one."""
     dataset, table = made.fresh(seed), {}
     for place in PLACES:
         dataset.set_epoch(place)
         table[seed, place, 0] = made.noise(dataset, 0)
     dataset.set_epoch(0)
+    table |= {(other, 0, 0): made.noise(made.fresh(other), 0) for other in (*keys, *PLACES)}
     return table | {(seed, 0, place): made.noise(dataset, place) for place in PLACES}
 
 
@@ -126,6 +127,8 @@ summed = keyed(lambda seed, epoch, i: seed + epoch + i)
 in_thousands = keyed(lambda seed, epoch, i: seed + 1000 * epoch + i)
 up_to_999 = keyed(lambda seed, epoch, i: (seed * 1000 + epoch) * 1000 + i)
 in_hundreds = keyed(lambda seed, epoch, i: 10_000 * seed + 100 * epoch + i)
+seed_below_100 = keyed(lambda seed, epoch, i: 100 * (1001 * epoch + i) + seed)
+seed_of_a_byte = keyed(lambda seed, epoch, i: [seed % 256, epoch, i])
 by_bits = keyed(lambda seed, epoch, i: (seed << 20) ^ (epoch << 8) ^ i)
 hash_of_text = keyed(lambda seed, epoch, i: hash(f"{seed} {epoch} {i}") % 2**63)
 hash_with_text = keyed(lambda seed, epoch, i: hash(("noise", seed, epoch, i)) % 2**63)
@@ -366,6 +369,8 @@ EXERCISE = Exercise(
               "to 1000, so a factor of 1000 is too small. Use np.random.default_rng([seed, epoch, "
               "index])."),
         Wrong("hundreds", in_hundreds),
+        Wrong("seed-below-100", seed_below_100),
+        Wrong("seed-below-100", seed_of_a_byte),
         Wrong("product", multiplied),
         Wrong("sorted", sorted_key),
         Wrong("by-bits", by_bits),

@@ -18,10 +18,16 @@ from course.engine.stopping import EarlyStopping
 
 BIT = 2.0**-40
 """Below what float32 can tell of the losses: a best that was rounded is another one."""
+HIGH = 1e9
+"""A loss that is an improvement on nothing but inf."""
 
 
 def draw(source: Draw, part: str) -> Case:
-    """Losses, patience, and after which epochs the run is cut."""
+    """Losses, patience, and after which epochs the run is cut.
+
+    The second case begins with losses of nan and inf, and a finite one beyond any that one may
+    call the highest.
+    """
     patience = source.integer(2, 4)
     bit = BIT if source.slack is None else 0.0  # a case to be read has short numbers
     low, step = source.integer(40, 60) / 64 - bit, 1 / 64  # exact in binary, not in float32
@@ -35,7 +41,7 @@ def draw(source: Draw, part: str) -> Case:
 
     best = low - 4 * step
     early = patience if source.index == 1 else 0  # as a run begins that an overflow spoils at once
-    losses = [math.nan] * early
+    losses = [*[math.nan] * (early - 1), math.inf, HIGH] if early else []
     losses += [low + 6 * step, low + 3 * step, low, *worse(patience - 1), best]
     losses += [math.nan, math.nan, low, best - fall]
     losses.append(best - 3 * step)  # improves, after a True, on the best and not on best - fall
@@ -263,6 +269,30 @@ class LoadedLives(LivingState):
 
     def load_state_dict(self, state):
         self.state = state
+
+
+class InfFirst(Stopper):
+    """Without a best loss any but nan is one, inf too."""
+
+    def __init__(self, patience, min_delta):
+        super().__init__(patience, min_delta)
+        self.best = None
+
+    def update(self, val_loss):
+        first = self.best is None and not math.isnan(val_loss)
+        if first or (self.best is not None and val_loss < self.best - self.min_delta):
+            self.best, self.waited = float(val_loss), 0
+        else:
+            self.waited += 1
+        return self.waited >= self.patience
+
+
+class FromAMillion(Stopper):
+    """A best loss that is high, and yet is beaten by inf alone."""
+
+    def __init__(self, patience, min_delta):
+        super().__init__(patience, min_delta)
+        self.best = 1e6
 
 
 class InFloat32(Stopper):
@@ -556,6 +586,10 @@ EXERCISE = Exercise(
         Wrong("nan-first", NanFirst,
               "A first loss of nan became the best one, and no number is lower than nan. Start "
               "with a best of inf, which nan does not beat."),
+        Wrong("inf-first", InfFirst,
+              "A loss of inf counted as an improvement, because there was no best one yet. Start "
+              "with a best of inf, which inf does not beat."),
+        Wrong("from-a-million", FromAMillion),
         Wrong("equal-improves", EqualImproves,
               "A loss that is lower by exactly min_delta, or equal, counted as an improvement."),
         Wrong("equal-delta", EqualDelta,

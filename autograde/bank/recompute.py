@@ -33,9 +33,13 @@ MAY = frozenset({"grads", "random"})
 
 
 def draw(source: Draw, part: str) -> Case:
-    """A chain of one block or of three, with what the part asks about in it."""
+    """A chain of one block or of three, with what the part asks about in it.
+
+    Of one chain the second block is in eval mode; in the other the first block comes once more.
+    """
     width, hidden = source.integer(2, 4), source.integer(5, 7)
     num_blocks = 3 if part == "chain" else 1
+    order = [*range(num_blocks), *([0] if part == "chain" and source.index == 1 else [])]
     shapes = [(hidden, width), (hidden,), (width, hidden), (width,)]
     rows = source.integer(8, 9)  # more than any size of a weight, so that activations are told
     return {
@@ -46,6 +50,8 @@ def draw(source: Draw, part: str) -> Case:
         if part in ("same", "chain") and source.index == 1
         else [],
         "asks": part != "first" and not (part == "chain" and source.index == 0),
+        "order": order,
+        "eval": [1] if part == "chain" and source.index == 0 else [],
         "frozen": part == "chain",
         "dropout": 0.5 if part in ("random", "chain") else 0.0,
         "dtype": "float64" if source.index == 1 else "float32",
@@ -72,7 +78,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
         with _Made() as made:
             outputs = 1 * inputs  # whose graph keeps neither factor
             marked = []
-            for block in blocks:
+            for block in (blocks[place] for place in case["order"]):
                 given, before = outputs, (outputs.requires_grad, outputs.detach().clone())
                 outputs = _tensor(function(block, given))
                 marked += _changed(given, *before)
@@ -85,7 +91,7 @@ def run(function, case: Case, device: torch.device) -> Answer:
     finally:
         gc.unfreeze()
     free = {p.numel() for p in blocks.parameters()}  # copies of the weights may be kept
-    keeps_more = joined and made.numbers(len(inputs), free) > len(blocks) * inputs.numel()
+    keeps_more = joined and made.numbers(len(inputs), free) > len(case["order"]) * inputs.numel()
     between = _next_numbers()
     torch.rand(3)  # so that the state which one block leaves is not the one before backward()
     if joined:
@@ -161,6 +167,8 @@ def _blocks(case: Case, device: torch.device, dtype: torch.dtype) -> nn.ModuleLi
             parameter.data.copy_(value)
         blocks.append(block)
     blocks.to(device, dtype)
+    for place in case["eval"]:
+        blocks[place].eval()
     if case["frozen"]:
         blocks[0][0].weight.requires_grad_(False)
     for parameter, grad in zip(blocks[0].parameters(), case["stale"], strict=False):
@@ -260,7 +268,12 @@ def _without_mask(block, inputs, _state):
         block.train(mode)
 
 
+def _in_train_mode(block, inputs, state):
+    return _again(block.train(), inputs, state)
+
+
 random_rewound = recomputing(again=_rewound)
+in_train_mode = recomputing(again=_in_train_mode)
 
 
 def _as_it_is_then(block, inputs, _state):
@@ -282,6 +295,28 @@ def _seeded_again(block, inputs, _state):
 seeded_again = recomputing(
     before=lambda _block: torch.manual_seed(torch.initial_seed()), again=_seeded_again
 )
+
+
+class _OnTheBlock(torch.autograd.Function):
+    """The state of the random numbers is an attribute of the block, the last call's alone."""
+
+    @staticmethod
+    def forward(ctx, block, inputs, *parameters):
+        block.state = torch.get_rng_state()
+        ctx.block, ctx.parameters = block, parameters
+        ctx.save_for_backward(inputs)
+        return block(inputs)
+
+    @staticmethod
+    def backward(ctx, slope):
+        inputs = ctx.saved_tensors[0].detach().requires_grad_()
+        outputs = _again(ctx.block, inputs, ctx.block.state)
+        return None, *torch.autograd.grad(outputs, [inputs, *ctx.parameters], slope)
+
+
+def state_on_the_block(block, inputs):
+    asked = [p for p in block.parameters() if p.requires_grad]
+    return _OnTheBlock.apply(block, inputs, *asked)
 
 
 def everything_kept(block, inputs):
@@ -660,6 +695,8 @@ EXERCISE = Exercise(
               "made of: the old random state was put back after the first run. Leave the state as "
               "the first run leaves it, and restore it only after the second."),
         Wrong("in-eval-mode", in_eval_mode),
+        Wrong("in-train-mode", in_train_mode),
+        Wrong("state-on-the-block", state_on_the_block),
         Wrong("not-detached", not_detached,
               "backward() went through a graph that was already used. A saved input still belongs "
               "to the graph of the block before it: start the second run from "

@@ -16,6 +16,8 @@ METHODS = ("copies", "shared", "early", "clean")
 SIDES = ("training", "the first validation side", "the second validation side")
 NEAR = 1.0
 """Distance below which somebody may call two rows of unit spread the same."""
+MANY = 25
+"""Rows of one side, at most, between which torch.cdist subtracts; with more, copies are apart."""
 
 
 def draw(source: Draw, part: str) -> Case:
@@ -26,8 +28,12 @@ def draw(source: Draw, part: str) -> Case:
     has twice. A copy may hold -0.0 for 0.0. Groups are names of which one begins another. The last
     entry of the training times is none of the two latest, none of the two earliest, and
     validation has times before all of training and between its two earliest and that entry.
+    In `copies` there are so many training rows that torch.cdist multiplies matrices,
+    and rounds.
     """
     width, num = source.integer(3, 4), source.integer(5, 7)
+    if part == "copies" and source.slack is None:
+        num += MANY
     inputs = _training(source, num, width)
     names = [f"patient-{n}" for n in source.shuffled(range(1, 9))]
     groups = [source.choice(names[:3]) for _ in range(num)]
@@ -255,6 +261,11 @@ class OneNumberKnown(Kept):
 class NearRows(Kept):
     def copies(self, inputs):
         return (torch.cdist(inputs, self.inputs) < NEAR).any(1).nonzero().flatten()
+
+
+class RowsAtNoDistance(Kept):
+    def copies(self, inputs):
+        return (torch.cdist(inputs, self.inputs) == 0).any(1).nonzero().flatten()
 
 
 class CloseRows(Kept):
@@ -552,6 +563,7 @@ EXERCISE = Exercise(
         known("near-rows", NearRows,
               "Rows that are merely near a training row were called copies. A copy agrees in every "
               "column."),
+        known("rows-at-no-distance", RowsAtNoDistance),
         known("close-rows", CloseRows,
               "A row that differs from a training row in the last digits was called a copy. Copies "
               "are exactly equal: compare with ==, not with a tolerance."),
