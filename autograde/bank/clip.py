@@ -17,10 +17,13 @@ def draw(source: Draw, part: str) -> Case:
     """Gradients whose joint norm lies above or below the ceiling; some None; or zero.
 
     Zeros alternate between all gradients and one of them: `return 0.0` should earn nothing. The
-    norm is large in the second case, and of three tensors in the first, of one in the third.
+    norm is large in the second case, and of three tensors in the first, of one in the third. Two of
+    the three have one shape, so that what is kept by shape is kept once.
     """
     max_norm = source.uniform(0.5, 2.0)
     shapes = [(source.integer(2, 3), 2), (source.integer(1, 5),), (2, source.integer(1, 2))]
+    if source.index == 0:
+        shapes[2] = shapes[0]
     if source.index == 2:
         shapes = shapes[1:2]
     grads: list[torch.Tensor | None] = [source.normal(*shape) + 0.05 for shape in shapes]
@@ -85,6 +88,13 @@ def square_compared(parameters, max_norm):
     if norm**2 > max_norm:
         for grad in grads:
             grad.mul_(max_norm / norm)
+    return norm
+
+
+def one_per_shape(parameters, max_norm):
+    grads = list({grad.shape: grad for grad in _grads(parameters)}.values())
+    norm = _norm(grads)
+    _scale(grads, norm, max_norm)
     return norm
 
 
@@ -501,6 +511,7 @@ EXERCISE = Exercise(
             "A parameter that took no part in the loss has .grad = None. Skip those.",
             raises="'NoneType' object has no attribute|must be Tensor, not NoneType",
         ),
+        Wrong("one-per-shape", one_per_shape),
         Wrong(
             "zero-over-zero",
             zero_over_zero,

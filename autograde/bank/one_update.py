@@ -23,7 +23,8 @@ RETURNED = {
 def draw(source: Draw, part: str) -> Case:
     """One batch, once of one example; dropout, which tells a second forward pass; old gradients.
 
-    The optimizer clears the gradients itself in the second case about the norm.
+    The optimizer clears the gradients itself in the second case about the norm; in the first two
+    biases have one shape, so that what is kept by shape is kept once.
     """
     varies = part in ("weights", "rate")
     size = source.integer(4, 7)
@@ -34,6 +35,7 @@ def draw(source: Draw, part: str) -> Case:
         vary=varies,
         across_batches=False,
         stale=part == "weights",
+        widths=[3, 3] if (part, source.index) == ("norm", 0) else (),
     )
     schedule = ("halved", "growing", "by-hand")[source.index % 3]
     if part == "norm":  # several groups, whose gradients all count
@@ -118,6 +120,7 @@ sum_of_norms = slip((NORM, "sum(grad.norm() for grad in grads)"))
 mean_of_norms = slip((NORM, "sum(grad.norm() for grad in grads) / len(grads)"))
 root_of_the_sum_of_norms = slip((NORM, "sum(grad.norm() for grad in grads).sqrt()"))
 squared = slip((NORM, NORM.removesuffix(".sqrt()")))
+one_per_shape = slip((NORM, "sum({g.shape: g.square().sum() for g in grads}.values()).sqrt()"))
 largest = slip((NORM, "max(grad.abs().max() for grad in grads)"))
 last_tensor = slip((NORM, "grads[-1].norm()"))
 norm_of_weights = slip(("[p.grad for p", "[p.detach() for p"))
@@ -374,6 +377,7 @@ EXERCISE = Exercise(
         Wrong("loss-of-the-batch", loss_of_the_batch,
               "That is the loss times the number of examples. The criterion returns a mean: "
               "return that."),
+        Wrong("norm-of-one-per-shape", one_per_shape),
         Wrong("loss-divided-again", loss_divided_again,
               "That is the loss divided by the number of examples. The criterion has already "
               "averaged: return its value."),

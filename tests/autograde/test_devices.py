@@ -167,7 +167,7 @@ class InProcess:
 
 def clip_job(folder, device):
     """A notebook that holds one check, for a grader."""
-    named = {"grade_id": "clip", "grade": True, "solution": False, "locked": True, "points": 1}
+    named = {"grade_id": "clip", "grade": True, "solution": False, "locked": True, "points": 4}
     cell = nbformat.v4.new_code_cell("check('03a.clip', f)", metadata={"nbgrader": named})
     calls = {"clip": {"exercise_id": "03a.clip", "function": "f", "parts": "all"}}
     return {

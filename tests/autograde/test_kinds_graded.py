@@ -124,7 +124,9 @@ def graded(tmp_path_factory, isolation):
     handed_in(folder, "liar", {**RIGHT, "fix-the-loop": lied}, "liar")
     limits = Limits(cell_s=20.0, answer_s=5.0)
     outcomes = list(grading.grade(folder, NAME, limits=limits, trusted=isolation.trusted))
-    assert all(outcome.graded and not outcome.notes for outcome in outcomes), outcomes
+    assert all(outcome.graded for outcome in outcomes), outcomes
+    noted = {outcome.student: outcome.notes for outcome in outcomes if outcome.notes}
+    assert list(noted) == ["eve"] and all("right for the numbers" in one for one in noted["eve"])
     points = {}
     for path in (folder / "verdicts" / NAME).glob("*.json"):
         checks = json.loads(path.read_text("utf-8"))["checks"]
